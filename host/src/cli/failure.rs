@@ -1,0 +1,59 @@
+//! Why a command failed: what is told, and the exit code for its kind.
+
+use std::io;
+use std::path::PathBuf;
+
+use pipeline_state::{Error, Outcome};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("{error}{}", doubt(.error))]
+    Backend {
+        #[from]
+        error: Error,
+    },
+    #[error("there is no state `{0}`")]
+    NoSuchState(String),
+    #[error("{path}: {error}", path = .path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("this deletes every state; say --force if you mean it")]
+    NotForced,
+}
+
+/// A write whose fate is not known must not look like one that did nothing.
+fn doubt(error: &Error) -> &'static str {
+    match error.outcome() {
+        Outcome::NotApplied => "",
+        Outcome::Unknown => {
+            "; the change may have been stored or not: read it back before you try again"
+        }
+    }
+}
+
+impl Failure {
+    /// The table in the help text and the README.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Io(_) | Failure::File { .. } => 1,
+            Failure::NotForced => 2,
+            Failure::NoSuchState(_) => 3,
+            Failure::Backend { error } => match error {
+                Error::InvalidInput(_) => 2,
+                Error::MissingSetting(_) => 4,
+                Error::Unauthenticated(_) => 5,
+                Error::AccessDenied(_) => 6,
+                Error::Unavailable { .. } => 7,
+                Error::TimedOut { .. } => 8,
+                Error::Server { .. } => 9,
+                Error::Corrupt(_) => 10,
+                Error::UnknownScheme { .. } => 11,
+                Error::BadPlugin { .. } | Error::SchemeTaken { .. } => 12,
+                Error::OriginDenied { .. } => 13,
+                Error::PluginFailed { .. } => 14,
+                _ => 1,
+            },
+        }
+    }
+}

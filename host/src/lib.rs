@@ -1,0 +1,20 @@
+//! x
+mod audit;
+mod backend;
+mod bindings;
+mod call;
+mod engine;
+mod error;
+mod origin;
+mod outbound;
+mod plugin;
+mod plugins;
+mod settings;
+mod state;
+mod target;
+pub use backend::Backend;
+pub use error::{Error, Outcome};
+pub use plugin::{Description, Inspection, Role, SettingInfo};
+pub use plugins::{Builder, Plugins, Served};
+pub use settings::Settings;
+pub use state::{Entry, IdPage, Page, State, StateId, Version};
