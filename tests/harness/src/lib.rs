@@ -1,0 +1,30 @@
+//! What the tests and `cargo dev` stand on. It knows nothing of plugins or hosts.
+//!
+//! - [`ClickHouse`]: a real server: one that the user names, an installed one, or one from a Python wheel.
+//! - [`Stub`]: a server of canned answers, for faults that a real one won't produce, and to count requests.
+
+mod clickhouse;
+mod stub;
+mod wheel;
+
+pub use clickhouse::{ClickHouse, Error, GIVEN_VARIABLE, prepare};
+pub use stub::{Received, Stub};
+
+/// A name for a database that no other test uses, also where several runs share one server.
+///
+/// ```
+/// assert_ne!(harness::fresh_name("state"), harness::fresh_name("state"));
+/// ```
+pub fn fresh_name(prefix: &str) -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    format!(
+        "{prefix}_{}_{}_{}",
+        now.as_millis(),
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
