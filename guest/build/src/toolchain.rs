@@ -14,8 +14,9 @@ pub const TOOLCHAIN_VARIABLE: &str = "PIPELINE_STATE_WASM_TOOLCHAIN";
 /// The Rust of Debian's `rustc-web` and `cargo-web`, whatever stands first on the PATH.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
-/// The linker that Debian's rustc looks for, a link into the package `lld`.
-const DEBIAN_LINKER: &str = "bin/rust-lld";
+/// Its linker is a package of its own; the one that every rustup toolchain has does as well.
+const DEBIAN_LINKER: &str = "/usr/bin/wasm-ld";
+const RUSTUP_LINKER: &str = "bin/rust-lld";
 
 /// A way to build for [`TARGET`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,26 +67,23 @@ pub fn rustup() -> bool {
 /// Whether [`Toolchain::Debian`] is there: compiler, cargo, sources and linker.
 pub fn debian() -> bool {
     Path::new(DEBIAN_CARGO).exists()
-        && sysroot(Path::new(DEBIAN_RUSTC)).is_some_and(|sysroot| {
-            sysroot.join("lib/rustlib/src/rust/library/std").exists() && linker(&sysroot).is_some()
-        })
+        && sysroot(Path::new(DEBIAN_RUSTC))
+            .is_some_and(|sysroot| sysroot.join("lib/rustlib/src/rust/library/std").exists())
+        && linker().is_some()
 }
 
-/// The linker for [`Toolchain::Debian`]: its own, else the one in the sysroot of the Rust that runs this build.
-pub fn rust_lld() -> Option<PathBuf> {
-    linker(&sysroot(Path::new(DEBIAN_RUSTC))?)
-}
-
-fn linker(debian_sysroot: &Path) -> Option<PathBuf> {
-    let in_rustlib = |sysroot: &Path| {
+/// The linker for [`Toolchain::Debian`]: that of the Rust that runs this build, else that of Debian's package `lld`.
+pub fn linker() -> Option<PathBuf> {
+    let in_rustlib = |sysroot: PathBuf| {
         std::fs::read_dir(sysroot.join("lib/rustlib"))
             .ok()?
             .filter_map(Result::ok)
-            .map(|target| target.path().join(DEBIAN_LINKER))
-            // A link whose package is not installed does not exist.
+            .map(|target| target.path().join(RUSTUP_LINKER))
             .find(|linker| linker.exists())
     };
-    in_rustlib(debian_sysroot).or_else(|| in_rustlib(&sysroot(&rustc())?))
+    sysroot(&rustc())
+        .and_then(in_rustlib)
+        .or_else(|| Some(PathBuf::from(DEBIAN_LINKER)).filter(|linker| linker.exists()))
 }
 
 fn choose(wanted: Option<&str>, rustup: bool, debian: bool) -> Result<Toolchain, Missing> {
@@ -102,7 +100,7 @@ fn choose(wanted: Option<&str>, rustup: bool, debian: bool) -> Result<Toolchain,
         ))),
         Some("debian") if debian => Ok(Toolchain::Debian),
         Some("debian") => Err(missing(
-            "Debian's rustc-web, cargo-web, rust-web-src and lld are not all installed",
+            "Debian's rustc-web, cargo-web, rust-web-src and a linker are not all installed",
         )),
         Some(other) => Err(Missing(format!(
             "{TOOLCHAIN_VARIABLE} is `{other}`; it may be `rustup` or `debian`, or not be set"
@@ -147,7 +145,7 @@ impl Toolchain {
                 cargo.env("RUSTC", DEBIAN_RUSTC);
                 // Building the standard library is not stable yet; Debian's sources are those of its compiler.
                 cargo.env("RUSTC_BOOTSTRAP", "1");
-                if let Some(linker) = rust_lld() {
+                if let Some(linker) = linker() {
                     cargo.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
                 }
                 cargo

@@ -1,2 +1,58 @@
-//! x
-fn main(){}
+//! `cargo dev <task>`: what cargo alone cannot do for this workspace.
+
+mod clickhouse;
+mod demo;
+mod run;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Sets the machine up, starts a real ClickHouse, shows and tests the product
+#[derive(Parser)]
+#[command(name = "cargo dev", bin_name = "cargo dev")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what the builds and tests need, if anything is missing
+    Setup,
+    /// Start a ClickHouse for you and print its URI; it ends with Ctrl-C
+    Clickhouse {
+        /// The port to listen on
+        #[arg(long, default_value_t = 8123)]
+        port: u16,
+    },
+    /// Show the main job against a real ClickHouse, each command with its output
+    Demo,
+    /// Run every check: formatting, lints, tests, documentation
+    Test {
+        /// Formatting and tests alone
+        #[arg(long)]
+        quick: bool,
+        /// Passed on to `cargo test`
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().task {
+        Task::Setup => setup::setup(),
+        Task::Clickhouse { port } => clickhouse::clickhouse(port),
+        Task::Demo => setup::setup().and_then(|()| demo::demo()),
+        Task::Test { quick, args } => setup::setup().and_then(|()| test::test(quick, &args)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("cargo dev: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

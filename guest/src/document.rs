@@ -1,0 +1,127 @@
+//! Which documents are accepted, and which of them are stored at all.
+//!
+//! A document is checked, never changed: its text is stored byte for byte.
+
+use crate::error::Error;
+use serde_json::value::RawValue;
+
+/// The longest document, in bytes. Both of a state at this size, as sent and as received, still
+/// fit into a 32-bit address space with room to spare; Meltano's largest known states have some megabytes.
+pub(crate) const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// A document that is worth storing, or none: an object without members is stored as NULL, as the
+/// Python backend stores it (`json.dumps(state) if state else None`).
+///
+/// `what` names the document in an error: `completed` or `partial`.
+pub(crate) fn check(what: &str, document: Option<String>) -> Result<Option<String>, Error> {
+    let Some(text) = document else { return Ok(None) };
+    if text.len() > MAX_BYTES {
+        return Err(Error::InvalidInput(format!(
+            "the {what} state has {} bytes: the ClickHouse plugin takes up to {MAX_BYTES}",
+            text.len()
+        )));
+    }
+    // RawValue checks the grammar and keeps nothing: it neither recurses (so nesting has no limit) nor reads
+    // numbers (so large ones are kept) nor decodes escapes (so lone surrogates are kept).
+    if let Err(error) = serde_json::from_str::<&RawValue>(&text) {
+        return Err(Error::InvalidInput(format!(
+            "the {what} state is not valid JSON, at line {} column {}: it must be one JSON object",
+            error.line(),
+            error.column()
+        )));
+    }
+    let Some(inside) = trim(&text).strip_prefix('{') else {
+        return Err(Error::InvalidInput(format!(
+            "the {what} state is JSON but not an object: it must be one JSON object, like {{\"singer_state\": {{}}}}"
+        )));
+    };
+    if trim(inside) == "}" {
+        return Ok(None);
+    }
+    Ok(Some(text))
+}
+
+/// Whether a stored text can be a document. A full check is the writer's task: a reader would
+/// spend more time on it than on the read.
+pub(crate) fn is_plausible(text: &str) -> bool {
+    let text = trim(text);
+    text.len() >= 2 && text.starts_with('{') && text.ends_with('}')
+}
+
+/// `text` without the white space of JSON around it.
+fn trim(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\n', '\r'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(text: &str) -> Option<String> {
+        check("partial", Some(text.to_owned())).unwrap()
+    }
+
+    fn refuse(text: &str) -> String {
+        let Err(Error::InvalidInput(message)) = check("partial", Some(text.to_owned())) else { panic!("{text}") };
+        assert!(message.starts_with("the partial state"), "{message}");
+        message
+    }
+
+    #[test]
+    fn a_document_is_kept_byte_for_byte() {
+        for text in [
+            r#" {"b": 1, "a": 123456789012345678901234567890, "b": 1.50} "#,
+            r#"{"lone": "\ud800", "pair": "\ud83d\ude00", "nul": "\u0000"}"#,
+            "{\"é\":\"\u{7f}\u{2028}\"}\n",
+            r#"{"singer_state":{}}"#,
+        ] {
+            assert_eq!(accept(text).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn an_absent_document_and_an_empty_object_are_not_stored() {
+        assert_eq!(check("partial", None).unwrap(), None);
+        for text in ["{}", " {\n\t} \r\n"] {
+            assert_eq!(accept(text), None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for text in ["[]", "null", "1", "\"{}\""] {
+            assert!(refuse(text).contains("not an object"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_with_its_place() {
+        for text in ["", "{", "{}{}", "{'a':1}", "{\"a\":NaN}", "\u{feff}{}", "{\"a\":\"\n\"}", "{\"a\":1,}", "\u{a0}{}"] {
+            assert!(refuse(text).contains("line"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_quote_the_document() {
+        assert!(!refuse("{\"token\": hunter2}").contains("hunter2"));
+    }
+
+    #[test]
+    fn nesting_has_no_limit() {
+        let text = format!("{{\"a\":{}{}}}", "[".repeat(500_000), "]".repeat(500_000));
+        assert!(accept(&text).is_some());
+    }
+
+    #[test]
+    fn a_document_above_the_limit_is_refused() {
+        assert!(refuse(&" ".repeat(MAX_BYTES + 1)).contains("67108865"));
+    }
+
+    #[test]
+    fn a_stored_text_is_plausible_where_it_looks_like_an_object() {
+        assert!(is_plausible(" {\"a\":1}\n"));
+        for text in ["", "{", "null", "[]", "{\"a\":1"] {
+            assert!(!is_plausible(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The errors of the contract (`types.error`), as plain values.
+//!
+//! This module gives them their form: one line, of bounded length. What an answer of the server
+//! means is `response`'s business, what a broken connection means is `network`'s.
+
+/// What a failed call may have done to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing was written.
+    NotApplied,
+    /// It may have been written or not.
+    Unknown,
+}
+
+/// Whether a request changes the store, so that a failure leaves a question open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It only reads.
+    Read,
+    /// It writes.
+    Write,
+}
+
+impl Effect {
+    /// What is to be said of a request whose fate nobody knows.
+    pub(crate) fn uncertain(self) -> Outcome {
+        match self {
+            Self::Read => Outcome::NotApplied,
+            Self::Write => Outcome::Unknown,
+        }
+    }
+}
+
+/// A failure on the way to the store or back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// One line.
+    pub(crate) message: String,
+    /// What a write may have done.
+    pub(crate) outcome: Outcome,
+}
+
+/// An error that ClickHouse itself answered with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ServerError {
+    /// The code of its exception, 0 where it gave none.
+    pub(crate) code: i32,
+    /// Its name, empty where it gave none.
+    pub(crate) name: String,
+    /// One line.
+    pub(crate) message: String,
+    /// What a write may have done.
+    pub(crate) outcome: Outcome,
+}
+
+/// Why a call failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Error {
+    /// The arguments, the URI or a setting can't be used.
+    InvalidInput(String),
+    /// A setting without a default is not given.
+    MissingSetting(String),
+    /// Unknown user or wrong password.
+    Unauthenticated(String),
+    /// The user may not do this.
+    AccessDenied(String),
+    /// No connection, or a broken one.
+    Unavailable(Failure),
+    /// No answer in time.
+    TimedOut(Failure),
+    /// An exception of the server.
+    Server(ServerError),
+    /// An answer that can't be a state.
+    Corrupt(String),
+}
+
+/// The longest text of the server that an error repeats, in characters: enough for the sentence
+/// that says what is wrong, and not for a query or a document that the server quotes after it.
+const MAX_CHARACTERS: usize = 500;
+
+/// `text` as one line: white space and control characters become single spaces, and what exceeds
+/// the limit is cut.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    let mut length = 0;
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    for word in words.filter(|word| !word.is_empty()) {
+        if length > 0 {
+            line.push(' ');
+            length += 1;
+        }
+        for character in word.chars() {
+            if length == MAX_CHARACTERS {
+                line.push('…');
+                return line;
+            }
+            line.push(character);
+            length += 1;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_many_lines_becomes_one() {
+        assert_eq!(one_line(" a\r\n\tb\0c\u{1b}[31m d\n"), "a b c [31m d");
+        assert_eq!(one_line("\n"), "");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        let line = one_line(&"ä".repeat(2000));
+        assert_eq!(line.chars().count(), MAX_CHARACTERS + 1);
+        assert!(line.ends_with('…'));
+    }
+
+    #[test]
+    fn a_read_never_leaves_a_question_open() {
+        assert_eq!(Effect::Read.uncertain(), Outcome::NotApplied);
+        assert_eq!(Effect::Write.uncertain(), Outcome::Unknown);
+    }
+}

@@ -1,0 +1,39 @@
+//! The ClickHouse plugin of `pipeline-state`: it keeps states in one ClickHouse table, over HTTP.
+//!
+//! It is a component of the world `plugin` (see `wit/`), and shares its table with the Python
+//! package `meltano-state-backend-clickhouse`: each reads what the other wrote.
+//!
+//! Everything that decides something is pure and is built and tested natively. Only two modules
+//! touch WebAssembly: `component` binds the exports, `http` sends one request.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `uri`, `settings`, `connection` | which server, user and table a target means |
+//! | `id`, `document`, `pattern` | which IDs, documents and patterns are accepted |
+//! | `escape`, `rowbinary`, `sql` | what is sent to the server |
+//! | `response`, `network`, `rows`, `error` | what comes back, and what it means |
+//! | `store` | which statements make up each operation |
+#![cfg_attr(
+    not(target_arch = "wasm32"),
+    allow(dead_code, reason = "only the component uses all of it")
+)]
+
+#[cfg(target_arch = "wasm32")]
+mod component;
+mod connection;
+mod document;
+mod error;
+mod escape;
+#[cfg(target_arch = "wasm32")]
+mod http;
+mod id;
+mod network;
+mod pattern;
+mod redact;
+mod response;
+mod rowbinary;
+mod rows;
+mod settings;
+mod sql;
+mod store;
+mod uri;

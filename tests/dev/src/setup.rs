@@ -1,0 +1,124 @@
+//! `cargo dev setup`: finds out what this machine lacks, says what it will do, and does it.
+//!
+//! Plugins are built for WebAssembly, for which Rust needs the target's standard library. rustup can
+//! add it in a second or two, where it may download. Elsewhere Debian's Rust builds it from its own sources.
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+use component_build::{TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, rustup, toolchain};
+
+use crate::run::{capture, step, within};
+
+/// Long enough for a slow line; a machine that may not download says so much sooner, or never.
+const RUSTUP_LIMIT: Duration = Duration::from_secs(120);
+
+/// What Debian's way takes, beside a linker where rustup has none.
+const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+const DEBIAN_LINKER_PACKAGE: &str = "lld";
+
+pub(crate) fn setup() -> Result<(), String> {
+    let forced = env::var(TOOLCHAIN_VARIABLE).unwrap_or_default();
+    match toolchain() {
+        Ok(Toolchain::Rustup) => println!("WebAssembly: this Rust has the target {TARGET}"),
+        Ok(Toolchain::Debian) => {
+            println!("WebAssembly: Debian's Rust builds the standard library for {TARGET}")
+        }
+        Err(missing) if !matches!(&*forced, "" | "rustup" | "debian") => {
+            return Err(missing.to_string());
+        }
+        Err(_) => install(&forced)?,
+    }
+    println!(
+        "ClickHouse: preparing one for tests and the demo, unless {} names one",
+        harness::GIVEN_VARIABLE
+    );
+    harness::prepare().map_err(|error| error.to_string())
+}
+
+fn install(forced: &str) -> Result<(), String> {
+    if forced != "debian" {
+        match add_target() {
+            Ok(()) if rustup() => return Ok(()),
+            Ok(()) => {
+                println!("  rustup has added the target to another toolchain than the one in use")
+            }
+            Err(why) => println!("  {why}"),
+        }
+        if forced == "rustup" {
+            return Err(format!(
+                "rustup can't add {TARGET} here, and {TOOLCHAIN_VARIABLE} allows no other way"
+            ));
+        }
+    }
+    install_debian()?;
+    match debian() {
+        true => Ok(()),
+        false => Err(
+            "Debian's packages are installed, but its Rust still lacks its sources or a linker"
+                .to_owned(),
+        ),
+    }
+}
+
+fn add_target() -> Result<(), String> {
+    println!("WebAssembly: adding the target {TARGET} with rustup");
+    let mut rustup = Command::new("rustup");
+    rustup.args(["target", "add", TARGET]);
+    // The toolchain that this very build runs on, whatever the default one is.
+    if let Ok(active) = env::var("RUSTUP_TOOLCHAIN") {
+        rustup.args(["--toolchain", &active]);
+    }
+    within(RUSTUP_LIMIT, &mut rustup)
+}
+
+fn install_debian() -> Result<(), String> {
+    println!(
+        "WebAssembly: installing Debian's Rust, which builds the target's standard library itself"
+    );
+    if capture(Command::new("apt-get").arg("--version")).is_err() {
+        return Err(format!(
+            "neither rustup nor apt-get can give this machine the target {TARGET}; \
+             run `rustup target add {TARGET}` where rustup may download"
+        ));
+    }
+    let mut packages = DEBIAN_PACKAGES.to_vec();
+    if linker().is_none() {
+        packages.push(DEBIAN_LINKER_PACKAGE);
+    }
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(&packages);
+    let by_hand = format!(
+        "run as root: apt-get update && apt-get {}; then run `cargo dev setup` again",
+        install.join(" ")
+    );
+    if !may_install() {
+        return Err(by_hand);
+    }
+    step(&mut apt_get(&["update"]))
+        .and_then(|()| step(&mut apt_get(&install)))
+        .map_err(|why| format!("{why}; {by_hand}"))
+}
+
+fn apt_get(args: &[&str]) -> Command {
+    let mut command = match is_root() {
+        true => Command::new("apt-get"),
+        false => {
+            let mut sudo = Command::new("sudo");
+            sudo.args(["-n", "apt-get"]);
+            sudo
+        }
+    };
+    command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn may_install() -> bool {
+    is_root()
+        || capture(Command::new("sudo").args(["-n", "true"])).is_ok_and(|done| done.code == Some(0))
+}
+
+fn is_root() -> bool {
+    capture(Command::new("id").arg("-u")).is_ok_and(|id| id.stdout.trim() == "0")
+}
