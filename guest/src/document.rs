@@ -14,7 +14,9 @@ pub(crate) const MAX_BYTES: usize = 64 * 1024 * 1024;
 ///
 /// `what` names the document in an error: `completed` or `partial`.
 pub(crate) fn check(what: &str, document: Option<String>) -> Result<Option<String>, Error> {
-    let Some(text) = document else { return Ok(None) };
+    let Some(text) = document else {
+        return Ok(None);
+    };
     if text.len() > MAX_BYTES {
         return Err(Error::InvalidInput(format!(
             "the {what} state has {} bytes: the ClickHouse plugin takes up to {MAX_BYTES}",
@@ -62,7 +64,9 @@ mod tests {
     }
 
     fn refuse(text: &str) -> String {
-        let Err(Error::InvalidInput(message)) = check("partial", Some(text.to_owned())) else { panic!("{text}") };
+        let Err(Error::InvalidInput(message)) = check("partial", Some(text.to_owned())) else {
+            panic!("{text}")
+        };
         assert!(message.starts_with("the partial state"), "{message}");
         message
     }
@@ -96,7 +100,17 @@ mod tests {
 
     #[test]
     fn what_is_no_json_is_refused_with_its_place() {
-        for text in ["", "{", "{}{}", "{'a':1}", "{\"a\":NaN}", "\u{feff}{}", "{\"a\":\"\n\"}", "{\"a\":1,}", "\u{a0}{}"] {
+        for text in [
+            "",
+            "{",
+            "{}{}",
+            "{'a':1}",
+            "{\"a\":NaN}",
+            "\u{feff}{}",
+            "{\"a\":\"\n\"}",
+            "{\"a\":1,}",
+            "\u{a0}{}",
+        ] {
             assert!(refuse(text).contains("line"), "{text}");
         }
     }

@@ -13,9 +13,19 @@ impl Identifier {
     /// one; a NUL would end the name of a file on the server.
     pub(crate) fn new(setting: &str, name: &str) -> Result<Self, Error> {
         if name.is_empty() || name.contains('\0') {
-            let fault = if name.is_empty() { "is empty" } else { "holds a NUL character" };
-            return Err(Error::InvalidInput(format!("the setting `{setting}` {fault}: give the name of a ClickHouse {}",
-                if setting == "table" { "table" } else { "database" })));
+            let fault = if name.is_empty() {
+                "is empty"
+            } else {
+                "holds a NUL character"
+            };
+            return Err(Error::InvalidInput(format!(
+                "the setting `{setting}` {fault}: give the name of a ClickHouse {}",
+                if setting == "table" {
+                    "table"
+                } else {
+                    "database"
+                }
+            )));
         }
         let mut quoted = String::with_capacity(name.len() + 2);
         quoted.push('`');
@@ -69,7 +79,9 @@ mod tests {
     #[test]
     fn an_empty_identifier_or_one_with_nul_is_refused() {
         for name in ["", "a\0b"] {
-            let Err(Error::InvalidInput(message)) = Identifier::new("schema", name) else { panic!("{name:?}") };
+            let Err(Error::InvalidInput(message)) = Identifier::new("schema", name) else {
+                panic!("{name:?}")
+            };
             assert!(message.contains("`schema`"), "{message}");
         }
     }

@@ -39,25 +39,37 @@ mod tests {
     const FIELD_LIMIT: usize = 128 * 1024;
 
     fn encoded(value: &str) -> usize {
-        url::form_urlencoded::byte_serialize(parameter(value).as_bytes()).map(str::len).sum()
+        url::form_urlencoded::byte_serialize(parameter(value).as_bytes())
+            .map(str::len)
+            .sum()
     }
 
     #[test]
     fn the_longest_accepted_text_fits_a_url_parameter() {
         for character in ['\\', '\t', '\0', '[', '*', '-', 'é', '😀', '\u{1}'] {
-            let text: String = std::iter::repeat_n(character, MAX_BYTES / character.len_utf8()).collect();
+            let text: String =
+                std::iter::repeat_n(character, MAX_BYTES / character.len_utf8()).collect();
             assert!(check_id(&text).is_ok());
             assert!(encoded(&text) < FIELD_LIMIT, "{character:?}");
             if let Pattern::Like { regex, .. } = Pattern::parse(&format!("{text}?")) {
-                assert!(encoded(&regex) < FIELD_LIMIT, "{character:?}: {}", encoded(&regex));
+                assert!(
+                    encoded(&regex) < FIELD_LIMIT,
+                    "{character:?}: {}",
+                    encoded(&regex)
+                );
             }
         }
     }
 
     #[test]
     fn longer_text_is_refused_with_its_length() {
-        let Err(Error::InvalidInput(message)) = check_id(&"a".repeat(8193)) else { panic!() };
-        assert!(message.contains("8193") && message.contains("8192"), "{message}");
+        let Err(Error::InvalidInput(message)) = check_id(&"a".repeat(8193)) else {
+            panic!()
+        };
+        assert!(
+            message.contains("8193") && message.contains("8192"),
+            "{message}"
+        );
     }
 
     #[test]

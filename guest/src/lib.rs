@@ -3,8 +3,8 @@
 //! It is a component of the world `plugin` (see `wit/`), and shares its table with the Python
 //! package `meltano-state-backend-clickhouse`: each reads what the other wrote.
 //!
-//! Everything that decides something is pure and is built and tested natively. Only two modules
-//! touch WebAssembly: `component` binds the exports, `http` sends one request.
+//! Everything that decides something is pure and is built and tested natively. Only three modules
+//! touch WebAssembly: `bindings` is generated, `component` binds the exports, `http` sends one request.
 //!
 //! | module | what it knows |
 //! |---|---|
@@ -18,6 +18,8 @@
     allow(dead_code, reason = "only the component uses all of it")
 )]
 
+#[cfg(target_arch = "wasm32")]
+mod bindings;
 #[cfg(target_arch = "wasm32")]
 mod component;
 mod connection;

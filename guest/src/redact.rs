@@ -45,7 +45,9 @@ impl Password {
         // The longest first: a form may hold a shorter one.
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         forms.dedup();
-        forms.iter().fold(text.to_owned(), |text, form| replace(&text, form))
+        forms
+            .iter()
+            .fold(text.to_owned(), |text, form| replace(&text, form))
     }
 }
 
@@ -63,7 +65,10 @@ fn replace(text: &str, secret: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(secret) {
         result.push_str(before);
-        let part_of_a_word = result.chars().next_back().is_some_and(char::is_alphanumeric)
+        let part_of_a_word = result
+            .chars()
+            .next_back()
+            .is_some_and(char::is_alphanumeric)
             || after.chars().next().is_some_and(char::is_alphanumeric);
         result.push_str(if part_of_a_word { secret } else { MARK });
         rest = after;
@@ -95,7 +100,10 @@ mod tests {
 
     #[test]
     fn a_short_password_is_replaced_as_a_word_only() {
-        assert_eq!(redact("r", "reader: r is wrong (r)"), "reader: [redacted] is wrong ([redacted])");
+        assert_eq!(
+            redact("r", "reader: r is wrong (r)"),
+            "reader: [redacted] is wrong ([redacted])"
+        );
     }
 
     #[test]
@@ -105,6 +113,9 @@ mod tests {
 
     #[test]
     fn debug_shows_nothing() {
-        assert_eq!(format!("{:?}", Password::new("hunter2".to_owned())), "Password");
+        assert_eq!(
+            format!("{:?}", Password::new("hunter2".to_owned())),
+            "Password"
+        );
     }
 }

@@ -63,7 +63,10 @@ const MAX_COLUMNS: usize = 64;
 impl<'a> Reader<'a> {
     /// Reads the header.
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, Error> {
-        let mut reader = Self { rest: body, columns: Vec::new() };
+        let mut reader = Self {
+            rest: body,
+            columns: Vec::new(),
+        };
         let count = reader.length()?;
         if count > MAX_COLUMNS {
             return Err(corrupt("its header names too many columns"));
@@ -79,7 +82,9 @@ impl<'a> Reader<'a> {
                 "Bool" | "UInt8" => Type::Byte,
                 "Int64" | "UInt64" => Type::Integer,
                 other => {
-                    let message = format!("its column `{name}` has the type {other}, which no state table has");
+                    let message = format!(
+                        "its column `{name}` has the type {other}, which no state table has"
+                    );
                     return Err(corrupt(&crate::error::one_line(&message)));
                 }
             };
@@ -102,7 +107,9 @@ impl<'a> Reader<'a> {
     pub(crate) fn read(&mut self, row: &mut Vec<Value<'a>>) -> Result<(), Error> {
         row.clear();
         for index in 0..self.columns.len() {
-            let Some(&(_, kind)) = self.columns.get(index) else { break };
+            let Some(&(_, kind)) = self.columns.get(index) else {
+                break;
+            };
             row.push(self.value(kind)?);
         }
         Ok(())
@@ -118,7 +125,9 @@ impl<'a> Reader<'a> {
             },
             Type::Byte => Value::Integer(self.byte()?.into()),
             Type::Integer => {
-                let Some((bytes, rest)) = self.rest.split_first_chunk() else { return Err(truncated()) };
+                let Some((bytes, rest)) = self.rest.split_first_chunk() else {
+                    return Err(truncated());
+                };
                 self.rest = rest;
                 Value::Integer(i64::from_le_bytes(*bytes))
             }
@@ -126,7 +135,9 @@ impl<'a> Reader<'a> {
     }
 
     fn byte(&mut self) -> Result<u8, Error> {
-        let Some((&byte, rest)) = self.rest.split_first() else { return Err(truncated()) };
+        let Some((&byte, rest)) = self.rest.split_first() else {
+            return Err(truncated());
+        };
         self.rest = rest;
         Ok(byte)
     }
@@ -146,7 +157,9 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self) -> Result<&'a str, Error> {
         let length = self.length()?;
-        let Some((bytes, rest)) = self.rest.split_at_checked(length) else { return Err(truncated()) };
+        let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
+            return Err(truncated());
+        };
         self.rest = rest;
         std::str::from_utf8(bytes).map_err(|_| corrupt("a text is not valid UTF-8"))
     }
@@ -189,8 +202,12 @@ mod tests {
         Ok(rows)
     }
 
-    const COLUMNS: [(&str, &str); 4] =
-        [("s", "String"), ("n", "Nullable(String)"), ("b", "Bool"), ("v", "Int64")];
+    const COLUMNS: [(&str, &str); 4] = [
+        ("s", "String"),
+        ("n", "Nullable(String)"),
+        ("b", "Bool"),
+        ("v", "Int64"),
+    ];
 
     #[test]
     fn rows_come_back_as_they_were_written() {
@@ -204,9 +221,18 @@ mod tests {
         }
         let rows = read(&body).unwrap();
         let numbers = [Value::Integer(1), Value::Integer(-5)];
-        assert_eq!(rows[0], [&[Value::Text(""), Value::Null], &numbers[..]].concat());
-        assert_eq!(rows[1], [&[Value::Text(&long), Value::Text("x\0\n")], &numbers[..]].concat());
-        assert_eq!(rows[2], [&[Value::Text("a"), Value::Text("")], &numbers[..]].concat());
+        assert_eq!(
+            rows[0],
+            [&[Value::Text(""), Value::Null], &numbers[..]].concat()
+        );
+        assert_eq!(
+            rows[1],
+            [&[Value::Text(&long), Value::Text("x\0\n")], &numbers[..]].concat()
+        );
+        assert_eq!(
+            rows[2],
+            [&[Value::Text("a"), Value::Text("")], &numbers[..]].concat()
+        );
     }
 
     #[test]
@@ -218,7 +244,10 @@ mod tests {
         body.push(0);
         body.extend_from_slice(&7_i64.to_le_bytes());
         for end in (0..body.len()).filter(|end| *end != start) {
-            assert!(matches!(read(&body[..end]), Err(Error::Corrupt(_))), "{end}");
+            assert!(
+                matches!(read(&body[..end]), Err(Error::Corrupt(_))),
+                "{end}"
+            );
         }
         assert_eq!(read(&body[..start]).unwrap().len(), 0);
         assert_eq!(read(&body).unwrap().len(), 1);
@@ -226,7 +255,11 @@ mod tests {
 
     #[test]
     fn hostile_lengths_are_corrupt() {
-        for length in [&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..], &[0xff; 20], &[0xff, 0xff, 0xff, 0x7f]] {
+        for length in [
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..],
+            &[0xff; 20],
+            &[0xff, 0xff, 0xff, 0x7f],
+        ] {
             let mut body = header(&[("s", "String")]);
             body.extend_from_slice(length);
             assert!(matches!(read(&body), Err(Error::Corrupt(_))));
@@ -243,7 +276,12 @@ mod tests {
 
     #[test]
     fn a_column_of_a_foreign_type_is_named() {
-        let Err(Error::Corrupt(message)) = read(&header(&[("partial_state", "JSON")])) else { panic!() };
-        assert!(message.contains("`partial_state`") && message.contains("JSON"), "{message}");
+        let Err(Error::Corrupt(message)) = read(&header(&[("partial_state", "JSON")])) else {
+            panic!()
+        };
+        assert!(
+            message.contains("`partial_state`") && message.contains("JSON"),
+            "{message}"
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! The host reads no more of a URI than what the contract gives every plugin alike (see `types.target` in
 //! the WIT package): the scheme, the host and port, and settings in the query. The rest is the plugin's.
 
-use url::Url;
+use url::{ParseError, Url};
 
 use crate::Error;
 use crate::origin::Origin;
@@ -50,8 +50,7 @@ impl Target {
     ) -> Target {
         let settings = settings.for_plugin(scheme, description);
         // A URI that does not parse names no host. The plugin says what is wrong with it, in its own words.
-        let url = Url::parse(uri).ok();
-        let origin = origin(url.as_ref(), &settings, description);
+        let origin = parse(uri).and_then(|url| origin(&url, &settings, description));
         Target {
             uri: uri.to_owned(),
             settings,
@@ -60,12 +59,23 @@ impl Target {
     }
 }
 
-fn origin(
-    url: Option<&Url>,
-    settings: &[(String, String)],
-    description: &Description,
-) -> Option<Origin> {
-    let url = url?;
+/// Stands for the host of a URI that has none: `user@/path`, which the parser does not know.
+const NO_HOST: &str = "no-host.invalid";
+
+fn parse(uri: &str) -> Option<Url> {
+    match Url::parse(uri) {
+        Err(ParseError::EmptyHost) => {
+            let (scheme, rest) = uri.split_once("://")?;
+            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let (authority, path) = rest.split_at_checked(end)?;
+            let (user, port) = authority.rsplit_once('@')?;
+            Url::parse(&format!("{scheme}://{user}@{NO_HOST}{port}{path}")).ok()
+        }
+        url => url.ok(),
+    }
+}
+
+fn origin(url: &Url, settings: &[(String, String)], description: &Description) -> Option<Origin> {
     let value = |role: Role| {
         let setting = description.settings.iter().find(|s| s.role == Some(role))?;
         let name = setting.name.as_str();
@@ -78,7 +88,7 @@ fn origin(
             .or_else(|| match role {
                 Role::Host => url
                     .host_str()
-                    .filter(|host| !host.is_empty())
+                    .filter(|host| !host.is_empty() && *host != NO_HOST)
                     .map(str::to_owned),
                 Role::Port => url
                     .port()
@@ -90,9 +100,10 @@ fn origin(
     };
     let tls = value(Role::Tls).is_some_and(|text| is_true(&text));
     let port = match value(Role::Port) {
-        Some(text) => text.trim().parse().ok()?,
-        None if tls => description.tls_port,
-        None => description.plain_port,
+        // 0 counts as none, as in a URI.
+        Some(text) if text.trim() != "0" => text.trim().parse().ok()?,
+        _ if tls => description.tls_port,
+        _ => description.plain_port,
     };
     Origin::new(tls, value(Role::Host)?.trim(), port)
 }
@@ -149,6 +160,9 @@ mod tests {
             ("store://u@h/db?secure=1", "https://h:8443"),
             ("store://u@h:8123/db?secure=True", "https://h:8123"),
             ("store:///db", "http://localhost:8123"),
+            ("store://u:p@/db", "http://localhost:8123"),
+            ("store://u@:9/db?host=other", "http://other:9"),
+            ("store://u@h/db?port=0", "http://h:8123"),
             ("store:///db?host=other&port=7", "http://other:7"),
         ] {
             assert_eq!(origin_of(uri, Settings::new()).unwrap(), origin, "{uri}");

@@ -19,6 +19,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -151,10 +152,16 @@ class Program:
             self.child.kill()
 
 
-def answers(port):
+def answers(port, user):
+    """Whether it is this server that answers: somebody else's on the same port does not know the probe's password."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/",
+        data=b"SELECT 1",
+        headers={"X-ClickHouse-User": user["name"], "X-ClickHouse-Key": user["password"]},
+    )
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=1) as response:
-            return response.read() == b"Ok.\n"
+        with urllib.request.urlopen(request, timeout=1) as response:
+            return response.read() == b"1\n"
     except OSError:
         return False
 
@@ -171,13 +178,15 @@ def main():
     folder = os.path.abspath(wanted["folder"])
     os.makedirs(os.path.join(folder, "data"), mode=0o700, exist_ok=True)
     port = wanted["port"] or free_port()
+    probe = {"name": "probe", "password": secrets.token_hex(16), "readonly": True}
+    wanted["users"].append(probe)
     write_configuration(wanted, folder, port)
     os.chdir(folder)  # where both look for their configuration
 
     stop = threading.Event()
     threading.Thread(target=wait_for_end_of_input, args=(stop,), daemon=True).start()
     server = Program(wanted["program"]) if wanted["program"] else Wheel(folder)
-    while not answers(port) and not server.has_ended() and not stop.is_set():
+    while not answers(port, probe) and not server.has_ended() and not stop.is_set():
         time.sleep(0.01)
     for end in (signal.SIGTERM, signal.SIGINT):  # after the engine, which sets handlers of its own
         signal.signal(end, lambda *_: stop.set())

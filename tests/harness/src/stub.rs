@@ -1,6 +1,6 @@
 //! A server of canned answers. It is no ClickHouse: it stands for faults that a real one won't produce, and counts.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -120,18 +120,42 @@ fn read_request(connection: usize, reader: &mut impl BufRead) -> std::io::Result
             None => break,
         }
     }
-    let length = headers
-        .iter()
-        .find_map(|header| header.strip_prefix("content-length: ")?.parse().ok())
-        .unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
+    let body = read_body(&headers, reader)?;
     Ok(Some(Received {
         connection,
         line,
         headers,
         body,
     }))
+}
+
+/// By its length, or in chunks: a guest that names no length sends chunks.
+fn read_body(headers: &[String], reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if !headers
+        .iter()
+        .any(|header| header == "transfer-encoding: chunked")
+    {
+        let length = headers
+            .iter()
+            .find_map(|header| header.strip_prefix("content-length: ")?.parse().ok())
+            .unwrap_or(0);
+        reader.take(length).read_to_end(&mut body)?;
+        return Ok(body);
+    }
+    loop {
+        let line = read_line(reader)?;
+        let size = line.split(';').next().unwrap_or_default().trim();
+        let size = u64::from_str_radix(size, 16).map_err(std::io::Error::other)?;
+        if size == 0 {
+            break;
+        }
+        reader.by_ref().take(size).read_to_end(&mut body)?;
+        read_line(reader)?;
+    }
+    // Trailers, which nobody asks for, up to the empty line.
+    while !read_line(reader)?.is_empty() {}
+    Ok(body)
 }
 
 fn read_line(reader: &mut impl BufRead) -> std::io::Result<String> {
@@ -142,4 +166,31 @@ fn read_line(reader: &mut impl BufRead) -> std::io::Result<String> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_on_one_connection_are_told_apart_whichever_way_their_bodies_end() {
+        let stub = Stub::start(|request| match request.line.contains("/last") {
+            true => None,
+            false => Some(Stub::ok(b"x")),
+        })
+        .unwrap();
+        let mut client = TcpStream::connect(stub.address()).unwrap();
+        client
+            .write_all(
+                b"POST /chunks HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n\
+                  POST /length HTTP/1.1\r\nContent-Length: 3\r\n\r\nfgh\
+                  GET /last HTTP/1.1\r\n\r\n",
+            )
+            .unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+        let received = stub.received();
+        let bodies: Vec<_> = received.iter().map(|request| &*request.body).collect();
+        assert_eq!(bodies, [&b"abcde"[..], b"fgh", b""]);
+        assert!(received.iter().all(|request| request.connection == 0));
+    }
 }

@@ -1,0 +1,170 @@
+//! Sends one request over `wasi:http` and reads the answer.
+
+use crate::bindings::wasi::http::outgoing_handler;
+use crate::bindings::wasi::http::types::{
+    ErrorCode, Fields, IncomingBody, IncomingResponse, Method, OutgoingBody, OutgoingRequest,
+    RequestOptions, Scheme,
+};
+use crate::bindings::wasi::io::streams::StreamError;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::network::Broken;
+use crate::response::Response;
+use crate::sql::Request;
+
+const SECOND: u64 = 1_000_000_000;
+/// A server that is there accepts at once; one behind a firewall that drops packets never does.
+const CONNECT_TIMEOUT: u64 = 10 * SECOND;
+/// The answer's head comes when the statement is done (`wait_end_of_query`), which for 64 MiB on a busy server
+/// can take long.
+const FIRST_BYTE_TIMEOUT: u64 = 60 * SECOND;
+const BETWEEN_BYTES_TIMEOUT: u64 = 60 * SECOND;
+
+/// Both documents of a state at their limit, and their surroundings.
+const MAX_ANSWER: usize = 160 * 1024 * 1024;
+/// How much is asked for at once.
+const PIECE: u64 = 1024 * 1024;
+
+/// Sends a request. An answer of any status is a success here.
+pub(crate) fn send(connection: &Connection, request: &Request) -> Result<Response, Error> {
+    exchange(connection, request)
+        .map_err(|broken| broken.error(&connection.origin(), request.effect))
+}
+
+fn exchange(connection: &Connection, request: &Request) -> Result<Response, Broken> {
+    let authorization = connection.password.authorization(&connection.user);
+    let headers = Fields::from_list(&[
+        ("authorization".to_owned(), authorization.into_bytes()),
+        (
+            "content-length".to_owned(),
+            request.body.len().to_string().into_bytes(),
+        ),
+    ])
+    .map_err(|_| Broken::NotSent)?;
+    let outgoing = OutgoingRequest::new(headers);
+    let scheme = if connection.tls {
+        Scheme::Https
+    } else {
+        Scheme::Http
+    };
+    outgoing
+        .set_method(&Method::Post)
+        .and_then(|()| outgoing.set_scheme(Some(&scheme)))
+        .and_then(|()| outgoing.set_authority(Some(&connection.authority)))
+        .and_then(|()| outgoing.set_path_with_query(Some(&request.path)))
+        .map_err(|()| Broken::NotSent)?;
+    let body = outgoing.body().map_err(|()| Broken::NotSent)?;
+
+    let answer =
+        outgoing_handler::handle(outgoing, Some(options()?)).map_err(|code| broken(&code))?;
+    // A server may answer, and close, before it has read everything: its answer says more than the failed write.
+    let written = write(body, &request.body);
+    answer.subscribe().block();
+    match answer.get() {
+        Some(Ok(Ok(response))) => read(response),
+        Some(Ok(Err(code))) => Err(broken(&code)),
+        _ => Err(written.err().unwrap_or(Broken::Interrupted)),
+    }
+}
+
+fn options() -> Result<RequestOptions, Broken> {
+    let options = RequestOptions::new();
+    options
+        .set_connect_timeout(Some(CONNECT_TIMEOUT))
+        .and_then(|()| options.set_first_byte_timeout(Some(FIRST_BYTE_TIMEOUT)))
+        .and_then(|()| options.set_between_bytes_timeout(Some(BETWEEN_BYTES_TIMEOUT)))
+        .map_err(|()| Broken::NotSent)?;
+    Ok(options)
+}
+
+fn write(body: OutgoingBody, bytes: &[u8]) -> Result<(), Broken> {
+    let interrupted = |_| Broken::Interrupted;
+    let stream = body.write().map_err(|()| Broken::Interrupted)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let room =
+            usize::try_from(stream.check_write().map_err(interrupted)?).unwrap_or(usize::MAX);
+        if room == 0 {
+            stream.subscribe().block();
+            continue;
+        }
+        let (now, later) = rest.split_at(room.min(rest.len()));
+        stream.write(now).map_err(interrupted)?;
+        rest = later;
+    }
+    drop(stream);
+    OutgoingBody::finish(body, None).map_err(|code| broken(&code))
+}
+
+fn read(response: IncomingResponse) -> Result<Response, Broken> {
+    let status = response.status();
+    let headers = response.headers();
+    let header = |name: &str| {
+        let value = headers.get(name).into_iter().next()?;
+        String::from_utf8(value).ok()
+    };
+    let exception_code = header("x-clickhouse-exception-code");
+    let exception_tag = header("x-clickhouse-exception-tag");
+    let from_clickhouse = exception_code.is_some() || header("x-clickhouse-query-id").is_some();
+    let length = header("content-length").and_then(|length| length.parse().ok());
+    drop(headers);
+    let body = response.consume().map_err(|()| Broken::Interrupted)?;
+    Ok(Response {
+        status,
+        exception_code,
+        exception_tag,
+        from_clickhouse,
+        body: read_body(&body, length)?,
+    })
+}
+
+fn read_body(body: &IncomingBody, length: Option<usize>) -> Result<Vec<u8>, Broken> {
+    let stream = body.stream().map_err(|()| Broken::Interrupted)?;
+    // A length that is a lie costs no more than one piece.
+    let mut bytes = Vec::with_capacity(length.unwrap_or_default().min(PIECE as usize));
+    loop {
+        match stream.blocking_read(PIECE) {
+            Ok(piece) if bytes.is_empty() && bytes.capacity() < piece.len() => bytes = piece,
+            Ok(piece) => bytes.extend_from_slice(&piece),
+            Err(StreamError::Closed) => return Ok(bytes),
+            Err(StreamError::LastOperationFailed(error)) => {
+                let code = crate::bindings::wasi::http::types::http_error_code(&error);
+                return Err(
+                    code.map_or(Broken::Interrupted, |code| match broken(&code) {
+                        Broken::AnswerTimeout => Broken::AnswerTimeout,
+                        // Whatever it is, it came after the request.
+                        _ => Broken::Interrupted,
+                    }),
+                );
+            }
+        }
+        if bytes.len() > MAX_ANSWER {
+            return Err(Broken::TooLarge);
+        }
+    }
+}
+
+fn broken(code: &ErrorCode) -> Broken {
+    match code {
+        ErrorCode::HttpRequestDenied | ErrorCode::DestinationIpProhibited => Broken::Denied,
+        ErrorCode::ConnectionRefused => Broken::Refused,
+        ErrorCode::DnsError(_) | ErrorCode::DnsTimeout | ErrorCode::DestinationNotFound => {
+            Broken::UnknownName
+        }
+        ErrorCode::DestinationUnavailable | ErrorCode::DestinationIpUnroutable => {
+            Broken::Unreachable
+        }
+        ErrorCode::ConnectionTimeout => Broken::ConnectTimeout,
+        ErrorCode::TlsCertificateError => Broken::Certificate,
+        ErrorCode::TlsProtocolError | ErrorCode::TlsAlertReceived(_) => Broken::Tls,
+        ErrorCode::HttpRequestUriInvalid
+        | ErrorCode::HttpRequestUriTooLong
+        | ErrorCode::HttpRequestMethodInvalid
+        | ErrorCode::ConnectionLimitReached => Broken::NotSent,
+        ErrorCode::ConnectionReadTimeout
+        | ErrorCode::ConnectionWriteTimeout
+        | ErrorCode::HttpResponseTimeout => Broken::AnswerTimeout,
+        // All others may come when the server already has the request.
+        _ => Broken::Interrupted,
+    }
+}

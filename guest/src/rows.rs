@@ -1,0 +1,241 @@
+//! What the columns of an answer mean.
+
+use crate::document::is_plausible;
+use crate::error::{Error, one_line};
+use crate::rowbinary::{Reader, Value};
+
+/// A state, or the mark that there was one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) partial: Option<String>,
+    pub(crate) completed: Option<String>,
+    pub(crate) deleted: bool,
+    /// `updated_at` in milliseconds since 1970.
+    pub(crate) version: i64,
+}
+
+/// What an answer to `sql::find` says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) deleted: bool,
+    /// Whether the table has the column that marks a tombstone.
+    pub(crate) has_tombstones: bool,
+    pub(crate) version: i64,
+    pub(crate) now: i64,
+}
+
+/// An answer and the places of its columns, whichever of them there are.
+struct Answer<'a> {
+    reader: Reader<'a>,
+    row: Vec<Value<'a>>,
+}
+
+impl<'a> Answer<'a> {
+    fn new(body: &'a [u8]) -> Result<Self, Error> {
+        Ok(Self {
+            reader: Reader::new(body)?,
+            row: Vec::new(),
+        })
+    }
+
+    fn next(&mut self) -> Result<bool, Error> {
+        if !self.reader.has_more() {
+            return Ok(false);
+        }
+        self.reader.read(&mut self.row)?;
+        Ok(true)
+    }
+
+    fn value(&self, name: &str) -> Option<Value<'a>> {
+        self.row.get(self.reader.column(name)?).copied()
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&'a str>, Error> {
+        match self.value(name) {
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(Value::Null) => Ok(None),
+            _ => Err(missing(name)),
+        }
+    }
+
+    fn integer(&self, name: &str) -> Result<i64, Error> {
+        match self.value(name) {
+            Some(Value::Integer(number)) => Ok(number),
+            _ => Err(missing(name)),
+        }
+    }
+
+    fn id(&self) -> Result<&'a str, Error> {
+        self.text("state_id")?.ok_or_else(|| missing("state_id"))
+    }
+
+    fn deleted(&self) -> bool {
+        matches!(self.value("deleted"), Some(Value::Integer(mark)) if mark != 0)
+    }
+}
+
+fn missing(column: &str) -> Error {
+    Error::Corrupt(format!(
+        "the table has no fitting column `{column}`; check that the settings `schema` and `table` name a state table"
+    ))
+}
+
+/// Reads an answer to `sql::get` or to `sql::page` of states.
+pub(crate) fn states(body: &[u8]) -> Result<Vec<Row>, Error> {
+    let mut answer = Answer::new(body)?;
+    let mut rows = Vec::new();
+    while answer.next()? {
+        let id = answer.id()?;
+        rows.push(Row {
+            partial: document(id, answer.text("partial_state")?)?,
+            completed: document(id, answer.text("completed_state")?)?,
+            deleted: answer.deleted(),
+            version: answer.integer("version")?,
+            id: id.to_owned(),
+        });
+    }
+    Ok(rows)
+}
+
+/// NULL and empty text are an empty document, as the Python backend reads them.
+fn document(id: &str, text: Option<&str>) -> Result<Option<String>, Error> {
+    match text {
+        None | Some("") => Ok(None),
+        Some(text) if is_plausible(text) => Ok(Some(text.to_owned())),
+        Some(_) => Err(Error::Corrupt(format!(
+            "what is stored for `{}` is not a JSON object; set the state anew, or look at the table",
+            one_line(id)
+        ))),
+    }
+}
+
+/// Reads an answer to `sql::page` of IDs: each ID, and whether it is a tombstone's.
+pub(crate) fn ids(body: &[u8]) -> Result<Vec<(String, bool)>, Error> {
+    let mut answer = Answer::new(body)?;
+    let mut ids = Vec::new();
+    while answer.next()? {
+        ids.push((answer.id()?.to_owned(), answer.deleted()));
+    }
+    Ok(ids)
+}
+
+/// Reads an answer to `sql::find`.
+pub(crate) fn found(body: &[u8]) -> Result<Option<Found>, Error> {
+    let mut answer = Answer::new(body)?;
+    if !answer.next()? {
+        return Ok(None);
+    }
+    Ok(Some(Found {
+        deleted: answer.deleted(),
+        has_tombstones: answer.value("deleted").is_some(),
+        version: answer.integer("version")?,
+        now: answer.integer("now")?,
+    }))
+}
+
+/// Reads an answer to `sql::count`: how many states there are.
+pub(crate) fn count(body: &[u8]) -> Result<u64, Error> {
+    let mut answer = Answer::new(body)?;
+    if !answer.next()? {
+        return Err(missing("rows"));
+    }
+    let rows = answer.integer("rows")?;
+    let tombstones = match answer.value("sum(deleted)") {
+        Some(Value::Integer(count)) => count,
+        _ => 0,
+    };
+    Ok(u64::try_from(rows.saturating_sub(tombstones)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rowbinary::{put_nullable_string, put_string};
+
+    fn answer(columns: &[(&str, &str)], values: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut body = vec![columns.len() as u8];
+        columns
+            .iter()
+            .for_each(|(name, _)| put_string(&mut body, name));
+        columns
+            .iter()
+            .for_each(|(_, kind)| put_string(&mut body, kind));
+        values(&mut body);
+        body
+    }
+
+    const PYTHON: [(&str, &str); 4] = [
+        ("state_id", "String"),
+        ("partial_state", "Nullable(String)"),
+        ("completed_state", "Nullable(String)"),
+        ("version", "Int64"),
+    ];
+
+    fn state(partial: Option<&str>) -> Result<Vec<Row>, Error> {
+        states(&answer(&PYTHON, |body| {
+            put_string(body, "a");
+            put_nullable_string(body, partial);
+            put_nullable_string(body, None);
+            body.extend_from_slice(&7_i64.to_le_bytes());
+        }))
+    }
+
+    #[test]
+    fn null_and_empty_text_are_an_absent_document() {
+        for text in [None, Some("")] {
+            let rows = state(text).unwrap();
+            assert_eq!(rows[0].partial, None);
+            assert_eq!((rows[0].version, rows[0].deleted), (7, false));
+        }
+        assert_eq!(state(Some("{}")).unwrap()[0].partial.as_deref(), Some("{}"));
+    }
+
+    #[test]
+    fn what_is_no_object_is_corrupt_and_names_the_state() {
+        let Err(Error::Corrupt(message)) = state(Some("null")) else {
+            panic!()
+        };
+        assert!(message.contains("`a`"), "{message}");
+    }
+
+    #[test]
+    fn tombstones_are_told_where_the_table_has_them() {
+        let columns = [("state_id", "String"), ("deleted", "Bool")];
+        let body = answer(&columns, |body| {
+            put_string(body, "a");
+            body.push(1);
+            put_string(body, "b");
+            body.push(0);
+        });
+        assert_eq!(
+            ids(&body).unwrap(),
+            [("a".to_owned(), true), ("b".to_owned(), false)]
+        );
+        let body = answer(&columns[..1], |body| put_string(body, "a"));
+        assert_eq!(ids(&body).unwrap(), [("a".to_owned(), false)]);
+    }
+
+    #[test]
+    fn a_count_leaves_tombstones_out() {
+        let columns = [("rows", "UInt64"), ("sum(deleted)", "UInt64")];
+        let numbers = |body: &mut Vec<u8>| {
+            body.extend_from_slice(&5_u64.to_le_bytes());
+            body.extend_from_slice(&2_u64.to_le_bytes());
+        };
+        assert_eq!(count(&answer(&columns, numbers)), Ok(3));
+        let one = |body: &mut Vec<u8>| body.extend_from_slice(&5_u64.to_le_bytes());
+        assert_eq!(count(&answer(&columns[..1], one)), Ok(5));
+    }
+
+    #[test]
+    fn a_table_without_the_columns_is_no_state_table() {
+        let body = answer(&[("version", "Int64")], |body| {
+            body.extend_from_slice(&[0; 8])
+        });
+        let Err(Error::Corrupt(message)) = states(&body) else {
+            panic!()
+        };
+        assert!(message.contains("`state_id`"), "{message}");
+    }
+}
