@@ -3,14 +3,14 @@
 use crate::bindings::wasi::http::outgoing_handler;
 use crate::bindings::wasi::http::types::{
     ErrorCode, Fields, IncomingBody, IncomingResponse, Method, OutgoingBody, OutgoingRequest,
-    RequestOptions, Scheme,
+    RequestOptions, Scheme, http_error_code,
 };
 use crate::bindings::wasi::io::streams::StreamError;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::network::Broken;
-use crate::response::Response;
-use crate::sql::Request;
+use crate::response::{Ending, Response};
+use crate::sql::{Answer, Request};
 
 const SECOND: u64 = 1_000_000_000;
 /// A server that is there accepts at once; one behind a firewall that drops packets never does.
@@ -21,7 +21,9 @@ const FIRST_BYTE_TIMEOUT: u64 = 60 * SECOND;
 const BETWEEN_BYTES_TIMEOUT: u64 = 60 * SECOND;
 
 /// Both documents of a state at their limit, and their surroundings.
-const MAX_ANSWER: usize = 160 * 1024 * 1024;
+const LONGEST_WHOLE: usize = 160 * 1024 * 1024;
+/// A page of states may be cut behind any of them, so it need not be large.
+const ENOUGH_ROWS: usize = 32 * 1024 * 1024;
 /// How much is asked for at once.
 const PIECE: u64 = 1024 * 1024;
 
@@ -61,7 +63,11 @@ fn exchange(connection: &Connection, request: &Request) -> Result<Response, Brok
     let written = write(body, &request.body);
     answer.subscribe().block();
     match answer.get() {
-        Some(Ok(Ok(response))) => read(response),
+        Some(Ok(Ok(response))) => match (read(response, request.answer)?, written) {
+            // It can't have done what it did not read.
+            (Response { status: 200, .. }, Err(broken)) => Err(broken),
+            (response, _) => Ok(response),
+        },
         Some(Ok(Err(code))) => Err(broken(&code)),
         _ => Err(written.err().unwrap_or(Broken::Interrupted)),
     }
@@ -96,7 +102,7 @@ fn write(body: OutgoingBody, bytes: &[u8]) -> Result<(), Broken> {
     OutgoingBody::finish(body, None).map_err(|code| broken(&code))
 }
 
-fn read(response: IncomingResponse) -> Result<Response, Broken> {
+fn read(response: IncomingResponse, answer: Answer) -> Result<Response, Broken> {
     let status = response.status();
     let headers = response.headers();
     let header = |name: &str| {
@@ -109,16 +115,27 @@ fn read(response: IncomingResponse) -> Result<Response, Broken> {
     let length = header("content-length").and_then(|length| length.parse().ok());
     drop(headers);
     let body = response.consume().map_err(|()| Broken::Interrupted)?;
+    let limit = match answer {
+        Answer::Whole => LONGEST_WHOLE,
+        Answer::Rows => ENOUGH_ROWS,
+    };
+    let (body, ending) = read_body(&body, length, limit)?;
     Ok(Response {
         status,
         exception_code,
         exception_tag,
         from_clickhouse,
-        body: read_body(&body, length)?,
+        body,
+        ending,
     })
 }
 
-fn read_body(body: &IncomingBody, length: Option<usize>) -> Result<Vec<u8>, Broken> {
+/// What came is handed on also when it broke off: the words of an exception may stand at its end.
+fn read_body(
+    body: &IncomingBody,
+    length: Option<usize>,
+    limit: usize,
+) -> Result<(Vec<u8>, Ending), Broken> {
     let stream = body.stream().map_err(|()| Broken::Interrupted)?;
     // A length that is a lie costs no more than one piece.
     let mut bytes = Vec::with_capacity(length.unwrap_or_default().min(PIECE as usize));
@@ -126,20 +143,18 @@ fn read_body(body: &IncomingBody, length: Option<usize>) -> Result<Vec<u8>, Brok
         match stream.blocking_read(PIECE) {
             Ok(piece) if bytes.is_empty() && bytes.capacity() < piece.len() => bytes = piece,
             Ok(piece) => bytes.extend_from_slice(&piece),
-            Err(StreamError::Closed) => return Ok(bytes),
+            Err(StreamError::Closed) => return Ok((bytes, Ending::Whole)),
             Err(StreamError::LastOperationFailed(error)) => {
-                let code = crate::bindings::wasi::http::types::http_error_code(&error);
-                return Err(
-                    code.map_or(Broken::Interrupted, |code| match broken(&code) {
-                        Broken::AnswerTimeout => Broken::AnswerTimeout,
-                        // Whatever it is, it came after the request.
-                        _ => Broken::Interrupted,
-                    }),
-                );
+                // Whatever else it is, it came after the request.
+                let broken = match http_error_code(&error).as_ref().map(broken) {
+                    Some(Broken::AnswerTimeout) => Broken::AnswerTimeout,
+                    _ => Broken::Interrupted,
+                };
+                return Ok((bytes, Ending::Broken(broken)));
             }
         }
-        if bytes.len() > MAX_ANSWER {
-            return Err(Broken::TooLarge);
+        if bytes.len() > limit {
+            return Ok((bytes, Ending::Cut));
         }
     }
 }

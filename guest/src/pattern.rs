@@ -66,19 +66,30 @@ impl Pattern {
 
 /// Reads a set, the `[` before it already gone. Without a `]` it is none, and `[` stands for itself.
 fn set(rest: &mut &[char]) -> Option<String> {
-    let negated = rest.first() == Some(&'!');
+    let mut negated = rest.first() == Some(&'!');
     let members = rest.get(usize::from(negated)..)?;
     // A `]` that comes first is a member.
     let end = members.iter().skip(1).position(|c| *c == ']')? + 1;
     let (members, after) = members.split_at_checked(end)?;
     *rest = after.get(1..)?;
 
-    let mut inside = String::new();
+    // A range from high to low has no members. Python leaves it out before it looks for the `!`, so one that
+    // comes first then negates: `[z-a!b]` is `[!b]`.
     let mut members = members;
+    while let [from, '-', to, after @ ..] = members {
+        if from <= to {
+            break;
+        }
+        members = after;
+        if let (false, ['!', after @ ..]) = (negated, members) {
+            (negated, members) = (true, after);
+            break;
+        }
+    }
+    let mut inside = String::new();
     loop {
         match members {
             [from, '-', to, after @ ..] => {
-                // A range from high to low has no members.
                 if from <= to {
                     push_escaped(&mut inside, *from);
                     inside.push('-');

@@ -6,6 +6,8 @@
 
 use crate::connection::Connection;
 use crate::error::{Effect, Error, Failure, Outcome, ServerError, one_line};
+use crate::network::Broken;
+use crate::sql::Answer;
 
 /// One answer.
 #[derive(Debug, Default)]
@@ -18,6 +20,19 @@ pub(crate) struct Response {
     /// Whether there is any header that only ClickHouse sends.
     pub(crate) from_clickhouse: bool,
     pub(crate) body: Vec<u8>,
+    pub(crate) ending: Ending,
+}
+
+/// How a body ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It is all there.
+    #[default]
+    Whole,
+    /// It is longer than was wanted; the rest was not read.
+    Cut,
+    /// The connection broke, which is also how ClickHouse ends an answer behind an exception's words.
+    Broken(Broken),
 }
 
 /// The codes that something here depends on; the names are ClickHouse's.
@@ -39,24 +54,27 @@ pub(crate) mod code {
     pub(super) const UNCERTAIN: [i32; 7] = [159, 209, 210, 319, 341, 394, 999];
 }
 
-/// Takes the result out of an answer.
+/// Lets an answer pass that is a result: a whole one, or its beginning where that was asked for.
 pub(crate) fn check(
     response: Response,
     effect: Effect,
+    answer: Answer,
     connection: &Connection,
-) -> Result<Vec<u8>, Error> {
-    let exception = exception(&response);
-    if exception.is_none() && response.status == 200 && response.from_clickhouse {
-        return Ok(response.body);
+) -> Result<Response, Error> {
+    // Before anything is shortened: half of a password would not be found.
+    let redact = |text: &str| connection.password.redact(text, &connection.user);
+    if let Some(exception) = exception(&response, &redact) {
+        return Err(classify(exception, effect));
     }
-    let redact = |text: &str| {
-        connection
-            .password
-            .redact(&one_line(text), &connection.user)
-    };
-    match exception {
-        Some(exception) => Err(classify(exception, effect, &redact)),
-        None => Err(foreign(&response, effect, connection, &redact)),
+    if response.status != 200 || !response.from_clickhouse {
+        return Err(foreign(&response, effect, connection, &|text| {
+            one_line(&redact(text))
+        }));
+    }
+    match (response.ending, answer) {
+        (Ending::Whole, _) | (Ending::Cut, Answer::Rows) => Ok(response),
+        (Ending::Cut, Answer::Whole) => Err(Broken::TooLarge.error(&connection.origin(), effect)),
+        (Ending::Broken(broken), _) => Err(broken.error(&connection.origin(), effect)),
     }
 }
 
@@ -68,26 +86,33 @@ struct Exception {
     text: String,
 }
 
-fn exception(response: &Response) -> Option<Exception> {
+fn exception(response: &Response, redact: &dyn Fn(&str) -> String) -> Option<Exception> {
     let header = response
         .exception_code
         .as_ref()
         .and_then(|code| code.trim().parse().ok());
     if response.status == 200 && header.is_none() {
-        return trailer(response).map(|text| Exception::parse(&text, None));
+        return trailer(response).map(|text| Exception::parse(&redact(&text), None));
     }
     let text = String::from_utf8_lossy(&response.body);
-    (header.is_some() || text.starts_with("Code: ")).then(|| Exception::parse(&text, header))
+    (header.is_some() || text.starts_with("Code: "))
+        .then(|| Exception::parse(&redact(&text), header))
 }
 
 /// The words behind a result that broke off. The tag is random, so that no document can hold it.
 fn trailer(response: &Response) -> Option<String> {
     let tag = response.exception_tag.as_ref()?;
     let mark = format!("__exception__\r\n{tag}\r\n");
-    let at = find(&response.body, mark.as_bytes())?;
-    let words = response.body.get(at + mark.len()..)?;
+    // Every answer has a tag: only the end is searched, since documents are long and errors are not.
+    let start = response.body.len().saturating_sub(LONGEST_TRAILER);
+    let end = response.body.get(start..)?;
+    let at = find(end, mark.as_bytes())?;
+    let words = end.get(at + mark.len()..)?;
     Some(String::from_utf8_lossy(words).into_owned())
 }
+
+/// More than the words of any exception take.
+const LONGEST_TRAILER: usize = 32 * 1024;
 
 /// From the end, where a trailer is.
 fn find(body: &[u8], mark: &[u8]) -> Option<usize> {
@@ -96,40 +121,37 @@ fn find(body: &[u8], mark: &[u8]) -> Option<usize> {
 
 impl Exception {
     fn parse(text: &str, header: Option<i32>) -> Self {
-        let line = one_line(text);
-        let code = line
+        let code = text
             .strip_prefix("Code: ")
             .and_then(|rest| rest.split_once('.'))
             .and_then(|(code, _)| code.parse().ok());
-        // `... (NAME) (version 26.9.2.1)`: names are in upper case.
-        let is_name = |word: &&str| {
-            !word.is_empty()
-                && word
-                    .chars()
-                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        };
-        let name = line
-            .rsplit('(')
-            .filter_map(|part| part.split_once(')').map(|(word, _)| word))
-            .find(is_name)
-            .unwrap_or_default();
-        let words = line
+        let words = text
             .split_once("Exception: ")
-            .map_or(line.as_str(), |(_, words)| words);
+            .map_or(text, |(_, words)| words);
         let words = words
             .rsplit_once(" (version ")
             .map_or(words, |(words, _)| words);
+        // `words (NAME)`, the name in upper case.
+        let name = words
+            .trim_end()
+            .strip_suffix(')')
+            .and_then(|words| words.rsplit_once('('))
+            .map(|(_, name)| name)
+            .filter(|name| {
+                name.chars()
+                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+            })
+            .unwrap_or_default();
         Self {
             code: header.or(code).unwrap_or_default(),
             name: name.to_owned(),
-            text: words.to_owned(),
+            text: one_line(words),
         }
     }
 }
 
-fn classify(exception: Exception, effect: Effect, redact: &dyn Fn(&str) -> String) -> Error {
+fn classify(exception: Exception, effect: Effect) -> Error {
     let Exception { code, name, text } = exception;
-    let text = redact(&text);
     let outcome = match code::UNCERTAIN.contains(&code) {
         true => effect.uncertain(),
         false => Outcome::NotApplied,
@@ -212,11 +234,12 @@ mod tests {
             exception_tag: Some("abcdefgh".to_owned()),
             from_clickhouse: true,
             body: body.as_bytes().to_owned(),
+            ending: Ending::Whole,
         }
     }
 
     fn failed(response: Response) -> Error {
-        check(response, Effect::Write, &connection()).unwrap_err()
+        check(response, Effect::Write, Answer::Whole, &connection()).unwrap_err()
     }
 
     #[test]
@@ -224,9 +247,10 @@ mod tests {
         let result = check(
             response(200, None, "Code: 1. "),
             Effect::Read,
+            Answer::Whole,
             &connection(),
         );
-        assert_eq!(result.unwrap(), b"Code: 1. ");
+        assert_eq!(result.unwrap().body, b"Code: 1. ");
     }
 
     #[test]
@@ -265,9 +289,46 @@ mod tests {
     }
 
     #[test]
+    fn the_words_of_an_exception_are_found_where_the_answer_broke_off() {
+        let body = "rows\r\n__exception__\r\nabcdefgh\r\nCode: 395. DB::Exception: x (NAME) (version 1)\n59 abcdefgh\r\n";
+        let broken = |body: &str| {
+            failed(Response {
+                ending: Ending::Broken(Broken::Interrupted),
+                ..response(200, None, body)
+            })
+        };
+        let Error::Server(error) = broken(body) else {
+            panic!()
+        };
+        assert_eq!((error.code, &*error.name), (395, "NAME"));
+        assert!(matches!(broken("rows"), Error::Unavailable(_)));
+    }
+
+    #[test]
+    fn only_rows_may_be_cut() {
+        let cut = |answer| {
+            let response = Response {
+                ending: Ending::Cut,
+                ..response(200, None, "rows")
+            };
+            check(response, Effect::Read, answer, &connection())
+        };
+        assert!(cut(Answer::Rows).is_ok());
+        assert!(matches!(cut(Answer::Whole), Err(Error::Unavailable(_))));
+    }
+
+    #[test]
     fn a_document_can_not_pretend_to_be_an_exception() {
         let body = "rows\r\n__exception__\r\nother\r\nCode: 60. DB::Exception: x";
-        assert!(check(response(200, None, body), Effect::Read, &connection()).is_ok());
+        assert!(
+            check(
+                response(200, None, body),
+                Effect::Read,
+                Answer::Whole,
+                &connection()
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -313,6 +374,7 @@ mod tests {
         let error = check(
             response(408, Some("159"), body),
             Effect::Read,
+            Answer::Whole,
             &connection(),
         );
         let Err(Error::TimedOut(failure)) = error else {
@@ -347,6 +409,16 @@ mod tests {
             error.message
         );
         assert_eq!(error.outcome, Outcome::Unknown);
+    }
+
+    /// Wherever the message is shortened, no part of the password is left of it.
+    #[test]
+    fn a_password_is_redacted_before_a_message_is_shortened() {
+        for before in 440..520 {
+            let words = format!("Code: 1. DB::Exception: {} sekret", "x".repeat(before));
+            let shown = format!("{:?}", failed(response(500, Some("1"), &words)));
+            assert!(!shown.contains(" se") && !shown.contains("sek"), "{shown}");
+        }
     }
 
     #[test]

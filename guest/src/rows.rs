@@ -2,6 +2,7 @@
 
 use crate::document::is_plausible;
 use crate::error::{Error, one_line};
+use crate::response::Ending;
 use crate::rowbinary::{Reader, Value};
 
 /// A state, or the mark that there was one.
@@ -47,6 +48,14 @@ impl<'a> Answer<'a> {
         Ok(true)
     }
 
+    /// Like `next`; the row in which a cut answer ends counts as none.
+    fn next_whole(&mut self, ending: Ending) -> Result<bool, Error> {
+        match (self.next(), ending) {
+            (Err(_), Ending::Cut) => Ok(false),
+            (next, _) => next,
+        }
+    }
+
     fn value(&self, name: &str) -> Option<Value<'a>> {
         self.row.get(self.reader.column(name)?).copied()
     }
@@ -82,10 +91,10 @@ fn missing(column: &str) -> Error {
 }
 
 /// Reads an answer to `sql::get` or to `sql::page` of states.
-pub(crate) fn states(body: &[u8]) -> Result<Vec<Row>, Error> {
+pub(crate) fn states(body: &[u8], ending: Ending) -> Result<Vec<Row>, Error> {
     let mut answer = Answer::new(body)?;
     let mut rows = Vec::new();
-    while answer.next()? {
+    while answer.next_whole(ending)? {
         let id = answer.id()?;
         rows.push(Row {
             partial: document(id, answer.text("partial_state")?)?,
@@ -111,10 +120,10 @@ fn document(id: &str, text: Option<&str>) -> Result<Option<String>, Error> {
 }
 
 /// Reads an answer to `sql::page` of IDs: each ID, and whether it is a tombstone's.
-pub(crate) fn ids(body: &[u8]) -> Result<Vec<(String, bool)>, Error> {
+pub(crate) fn ids(body: &[u8], ending: Ending) -> Result<Vec<(String, bool)>, Error> {
     let mut answer = Answer::new(body)?;
     let mut ids = Vec::new();
-    while answer.next()? {
+    while answer.next_whole(ending)? {
         ids.push((answer.id()?.to_owned(), answer.deleted()));
     }
     Ok(ids)
@@ -173,12 +182,15 @@ mod tests {
     ];
 
     fn state(partial: Option<&str>) -> Result<Vec<Row>, Error> {
-        states(&answer(&PYTHON, |body| {
-            put_string(body, "a");
-            put_nullable_string(body, partial);
-            put_nullable_string(body, None);
-            body.extend_from_slice(&7_i64.to_le_bytes());
-        }))
+        states(
+            &answer(&PYTHON, |body| {
+                put_string(body, "a");
+                put_nullable_string(body, partial);
+                put_nullable_string(body, None);
+                body.extend_from_slice(&7_i64.to_le_bytes());
+            }),
+            Ending::Whole,
+        )
     }
 
     #[test]
@@ -209,11 +221,28 @@ mod tests {
             body.push(0);
         });
         assert_eq!(
-            ids(&body).unwrap(),
+            ids(&body, Ending::Whole).unwrap(),
             [("a".to_owned(), true), ("b".to_owned(), false)]
         );
         let body = answer(&columns[..1], |body| put_string(body, "a"));
-        assert_eq!(ids(&body).unwrap(), [("a".to_owned(), false)]);
+        assert_eq!(
+            ids(&body, Ending::Whole).unwrap(),
+            [("a".to_owned(), false)]
+        );
+    }
+
+    #[test]
+    fn a_cut_answer_gives_the_rows_that_came_whole() {
+        let body = answer(&[("state_id", "String")], |body| {
+            put_string(body, "first");
+            put_string(body, "second");
+        });
+        let cut = &body[..body.len() - 1];
+        assert_eq!(
+            ids(cut, Ending::Cut).unwrap(),
+            [("first".to_owned(), false)]
+        );
+        assert!(matches!(ids(cut, Ending::Whole), Err(Error::Corrupt(_))));
     }
 
     #[test]
@@ -233,7 +262,7 @@ mod tests {
         let body = answer(&[("version", "Int64")], |body| {
             body.extend_from_slice(&[0; 8])
         });
-        let Err(Error::Corrupt(message)) = states(&body) else {
+        let Err(Error::Corrupt(message)) = states(&body, Ending::Whole) else {
             panic!()
         };
         assert!(message.contains("`state_id`"), "{message}");

@@ -19,16 +19,27 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) body: Vec<u8>,
     pub(crate) effect: Effect,
+    pub(crate) answer: Answer,
+}
+
+/// What an answer that is longer than one call can hold is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing.
+    Whole,
+    /// The rows that came whole: the rest can be asked for again. Such an answer is sent as the rows are found,
+    /// so that the server need not hold it.
+    Rows,
 }
 
 /// HTTP libraries hold a URL's path in 16 bits; ClickHouse itself would take 1 MiB (`http_max_uri_size`).
 const MAX_PATH: usize = 65_000;
 
-/// How many rows a page has at most. One of IDs of 1 KiB is 100 MiB then, which still fits.
+/// How many rows a page has at most: some megabytes of IDs.
 pub(crate) const MAX_LIMIT: u32 = 100_000;
 
-/// What every request asks for: that an error is told by the status, before anything of the answer.
-const WAIT: (&str, &str) = ("wait_end_of_query", "1");
+/// That an error is told by the status, before anything of the answer.
+const WAIT: &str = "wait_end_of_query";
 /// A write must be stored when it is acknowledged. Servers from 26.2 on put inserts into a queue by default.
 const SYNCHRONOUS: (&str, &str) = ("async_insert", "0");
 /// The table keeps a log of blocks (`non_replicated_deduplication_window`), in which a block that equals an
@@ -39,12 +50,13 @@ struct Parameter<'a>(&'a str, &'a str);
 
 fn request(
     effect: Effect,
+    answer: Answer,
     settings: &[(&str, &str)],
     parameters: &[Parameter<'_>],
     body: Vec<u8>,
 ) -> Result<Request, Error> {
     let mut path = form_urlencoded::Serializer::new(String::from("/?"));
-    path.extend_pairs([WAIT]);
+    path.append_pair(WAIT, if answer == Answer::Whole { "1" } else { "0" });
     path.extend_pairs(settings);
     for Parameter(name, value) in parameters {
         path.append_pair(&format!("param_{name}"), &parameter(value));
@@ -56,11 +68,22 @@ fn request(
             path.len()
         )));
     }
-    Ok(Request { path, body, effect })
+    Ok(Request {
+        path,
+        body,
+        effect,
+        answer,
+    })
 }
 
 fn read(sql: String, parameters: &[Parameter<'_>]) -> Result<Request, Error> {
-    request(Effect::Read, &[], parameters, sql.into_bytes())
+    request(
+        Effect::Read,
+        Answer::Whole,
+        &[],
+        parameters,
+        sql.into_bytes(),
+    )
 }
 
 /// `COLUMNS` lets one statement serve a table that has `deleted` and one, made by the Python backend, that has not.
@@ -92,11 +115,11 @@ pub(crate) fn page(
     what: What,
     pattern: &Pattern,
     after: Option<&str>,
-    limit: u32,
+    rows: u32,
 ) -> Result<Request, Error> {
     let mut conditions = Vec::new();
     let mut parameters = Vec::new();
-    let limit = limit.to_string();
+    let limit = rows.to_string();
     parameters.push(Parameter("limit", &limit));
     if let Some(after) = after {
         conditions.push("state_id > {after:String}");
@@ -125,12 +148,15 @@ pub(crate) fn page(
         true => String::new(),
         false => format!("WHERE {} ", conditions.join(" AND ")),
     };
-    read(
-        format!(
-            "SELECT {columns} FROM {table} FINAL {condition}ORDER BY state_id LIMIT {{limit:UInt32}} {FORMAT}"
-        ),
-        &parameters,
-    )
+    // One row must come whole: there is nothing less to ask for.
+    let answer = match rows {
+        1 => Answer::Whole,
+        _ => Answer::Rows,
+    };
+    let sql = format!(
+        "SELECT {columns} FROM {table} FINAL {condition}ORDER BY state_id LIMIT {{limit:UInt32}} {FORMAT}"
+    );
+    request(Effect::Read, answer, &[], &parameters, sql.into_bytes())
 }
 
 /// One state over whatever is there. The server finds its version: its clock, or one more than the last version
@@ -166,6 +192,7 @@ fn set_row(table: &Table, id: &str, row: Vec<u8>) -> Result<Request, Error> {
     );
     request(
         Effect::Write,
+        Answer::Whole,
         &[("query", &sql), SYNCHRONOUS, NO_DEDUPLICATION],
         &[Parameter("id", id)],
         row,
@@ -192,6 +219,7 @@ pub(crate) fn tombstone(table: &Table, id: &str, version: i64) -> Result<Request
     row.push(1);
     request(
         Effect::Write,
+        Answer::Whole,
         &[("query", &sql), SYNCHRONOUS, NO_DEDUPLICATION],
         &[],
         row,
@@ -223,6 +251,7 @@ pub(crate) fn remove(
     );
     request(
         Effect::Write,
+        Answer::Whole,
         settings,
         &[
             Parameter("id", id),
@@ -271,7 +300,7 @@ pub(crate) fn create_table(table: &Table) -> Result<Request, Error> {
 }
 
 fn statement(sql: String) -> Result<Request, Error> {
-    request(Effect::Write, &[], &[], sql.into_bytes())
+    request(Effect::Write, Answer::Whole, &[], &[], sql.into_bytes())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::document;
 use crate::error::{Error, ServerError};
 use crate::id::{check_id, check_pattern};
 use crate::pattern::Pattern;
-use crate::response::{self, Response, code};
+use crate::response::{self, Ending, Response, code};
 use crate::rows::{self, Row};
 use crate::sql::{self, MAX_LIMIT, Request, Waiting, What};
 
@@ -35,10 +35,12 @@ where
 
     pub(crate) fn get(&self, id: &str) -> Result<Option<Row>, Error> {
         check_id(id)?;
-        let Some(body) = self.read(&sql::get(&self.connection.table, id)?)? else {
+        let Some(answer) = self.read(&sql::get(&self.connection.table, id)?)? else {
             return Ok(None);
         };
-        let row = rows::states(&body)?.into_iter().next();
+        let row = rows::states(&answer.body, answer.ending)?
+            .into_iter()
+            .next();
         Ok(row.filter(|row| !row.deleted))
     }
 
@@ -48,11 +50,15 @@ where
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Row>, Error> {
-        let Some((body, limit)) = self.page(What::States, pattern, after, limit)? else {
+        let Some(page) = self.page(What::States, pattern, after, limit)? else {
             return Ok((Vec::new(), None));
         };
-        let mut rows = rows::states(&body)?;
-        let next = next(rows.len(), limit, rows.last().map(|row| &row.id));
+        let mut rows = rows::states(&page.body, page.ending)?;
+        if rows.is_empty() && page.ending == Ending::Cut {
+            // Not even one state fits into a part of an answer.
+            return self.get_page(pattern, after, 1);
+        }
+        let next = page.next(rows.len(), rows.last().map(|row| &row.id));
         rows.retain(|row| !row.deleted);
         Ok((rows, next))
     }
@@ -63,11 +69,11 @@ where
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<String>, Error> {
-        let Some((body, limit)) = self.page(What::Ids, pattern, after, limit)? else {
+        let Some(page) = self.page(What::Ids, pattern, after, limit)? else {
             return Ok((Vec::new(), None));
         };
-        let ids = rows::ids(&body)?;
-        let next = next(ids.len(), limit, ids.last().map(|(id, _)| id));
+        let ids = rows::ids(&page.body, page.ending)?;
+        let next = page.next(ids.len(), ids.last().map(|(id, _)| id));
         let live = ids.into_iter().filter(|(_, deleted)| !deleted);
         Ok((live.map(|(id, _)| id).collect(), next))
     }
@@ -78,7 +84,7 @@ where
         pattern: &str,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Option<(Vec<u8>, u32)>, Error> {
+    ) -> Result<Option<RawPage>, Error> {
         check_pattern(pattern)?;
         if let Some(after) = after {
             check_id(after)?;
@@ -96,7 +102,12 @@ where
             after,
             limit,
         )?;
-        Ok(self.read(&request)?.map(|body| (body, limit)))
+        let response = self.read(&request)?;
+        Ok(response.map(|Response { body, ending, .. }| RawPage {
+            body,
+            ending,
+            limit,
+        }))
     }
 
     pub(crate) fn set(
@@ -118,51 +129,50 @@ where
 
     /// First a tombstone, which hides the state from our readers at once. Then the rows are removed, for the
     /// Python backend's readers, who know no tombstones; nobody waits for that, since mutations can take
-    /// long. On a table without tombstones the removal is all there is, and is waited for.
+    /// long, and nothing depends on it: a user without the grant for it (`ALTER DELETE`) deletes all the same.
+    /// On a table without tombstones the removal is all there is, and is waited for.
     pub(crate) fn delete(&self, id: &str) -> Result<bool, Error> {
         check_id(id)?;
         let table = &self.connection.table;
-        let Some(body) = self.read(&sql::find(table, id)?)? else {
+        let Some(answer) = self.read(&sql::find(table, id)?)? else {
             return Ok(false);
         };
-        let Some(found) = rows::found(&body)?.filter(|found| !found.deleted) else {
+        let Some(found) = rows::found(&answer.body)?.filter(|found| !found.deleted) else {
             return Ok(false);
         };
         if found.has_tombstones {
             let version = found.now.max(found.version.saturating_add(1));
             self.send(&sql::tombstone(table, id, version)?)?;
-            self.remove(&sql::remove(table, id, version, Waiting::No)?)?;
-        } else {
-            self.remove(&sql::remove(table, id, found.version, Waiting::Yes)?)?;
+            let _removed = self.send(&sql::remove(table, id, version, Waiting::No)?);
+            return Ok(true);
         }
-        Ok(true)
-    }
-
-    /// A removal that is pending will be done (`UNFINISHED`).
-    fn remove(&self, request: &Request) -> Result<(), Error> {
-        match self.send(request) {
-            Err(Error::Server(error)) if error.code == code::UNFINISHED => Ok(()),
-            result => result.map(drop),
+        match self.send(&sql::remove(table, id, found.version, Waiting::Yes)?) {
+            // It is pending, and will be done.
+            Err(Error::Server(error)) if error.code == code::UNFINISHED => Ok(true),
+            removed => removed.map(|_| true),
         }
     }
 
     pub(crate) fn clear(&self) -> Result<u64, Error> {
         let table = &self.connection.table;
-        let Some(body) = self.read(&sql::count(table)?)? else {
+        let Some(answer) = self.read(&sql::count(table)?)? else {
             return Ok(0);
         };
-        let count = rows::count(&body)?;
-        self.send(&sql::truncate(table)?)?;
-        Ok(count)
+        let count = rows::count(&answer.body)?;
+        match self.send(&sql::truncate(table)?) {
+            // Somebody has dropped the table in between.
+            Err(Error::Server(error)) if is_missing(&error) => Ok(count),
+            emptied => emptied.map(|_| count),
+        }
     }
 
-    fn send(&self, request: &Request) -> Result<Vec<u8>, Error> {
+    fn send(&self, request: &Request) -> Result<Response, Error> {
         let response = (self.send)(self.connection, request)?;
-        response::check(response, request.effect, self.connection)
+        response::check(response, request.effect, request.answer, self.connection)
     }
 
     /// None where there is no table.
-    fn read(&self, request: &Request) -> Result<Option<Vec<u8>>, Error> {
+    fn read(&self, request: &Request) -> Result<Option<Response>, Error> {
         match self.send(request) {
             Err(Error::Server(error)) if is_missing(&error) => Ok(None),
             result => result.map(Some),
@@ -203,8 +213,17 @@ fn is_missing(error: &ServerError) -> bool {
     matches!(error.code, code::UNKNOWN_TABLE | code::UNKNOWN_DATABASE)
 }
 
-/// A full page may have another one behind it.
-fn next(rows: usize, limit: u32, last: Option<&String>) -> Option<String> {
-    let full = u32::try_from(rows).is_ok_and(|rows| rows >= limit);
-    last.filter(|_| full).cloned()
+/// A page as it came.
+struct RawPage {
+    body: Vec<u8>,
+    ending: Ending,
+    limit: u32,
+}
+
+impl RawPage {
+    /// A page that is full, or was cut, may have another one behind it.
+    fn next(&self, rows: usize, last: Option<&String>) -> Option<String> {
+        let full = u32::try_from(rows).is_ok_and(|rows| rows >= self.limit);
+        last.filter(|_| full || self.ending == Ending::Cut).cloned()
+    }
 }

@@ -2,6 +2,7 @@
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
+use wasmtime::component::types::ComponentItem;
 
 /// The packages of WASI of which a plugin may import any interface: they reach nothing outside.
 const ALLOWED_PACKAGES: [&str; 3] = ["wasi:io", "wasi:clocks", "wasi:random"];
@@ -17,6 +18,7 @@ const REQUIRED_EXPORTS: [&str; 2] = ["registration", "store"];
 
 /// The names of the interfaces of a component.
 pub(crate) struct Interfaces {
+    /// Those that give it something to call. One of types alone, like the contract's own, gives nothing.
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
 }
@@ -26,6 +28,7 @@ impl Interfaces {
         let ty = component.component_type();
         let mut imports: Vec<String> = ty
             .imports(engine)
+            .filter(|(_, import)| gives_something(engine, &import.ty))
             .map(|(name, _)| name.to_owned())
             .collect();
         let mut exports: Vec<String> = ty
@@ -75,6 +78,16 @@ impl Interfaces {
                 "it is a component of another world: it does not export {name}@{CONTRACT_VERSION}"
             )),
         }
+    }
+}
+
+fn gives_something(engine: &Engine, import: &ComponentItem) -> bool {
+    match import {
+        ComponentItem::ComponentInstance(interface) => interface
+            .exports(engine)
+            .any(|(_, item)| gives_something(engine, &item.ty)),
+        ComponentItem::Type(_) => false,
+        _ => true,
     }
 }
 

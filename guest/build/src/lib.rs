@@ -11,5 +11,6 @@ mod toolchain;
 #[cfg(feature = "component")]
 pub use component::{Error, build, rerun_if_changed};
 pub use toolchain::{
-    Missing, TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, rustup, toolchain,
+    Missing, TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, linker_package, rustup,
+    toolchain,
 };

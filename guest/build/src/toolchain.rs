@@ -14,8 +14,7 @@ pub const TOOLCHAIN_VARIABLE: &str = "PIPELINE_STATE_WASM_TOOLCHAIN";
 /// The Rust of Debian's `rustc-web` and `cargo-web`, whatever stands first on the PATH.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
-/// Its linker is a package of its own; the one that every rustup toolchain has does as well.
-const DEBIAN_LINKER: &str = "/usr/bin/wasm-ld";
+/// The linker that every rustup toolchain has. Debian's is a package of its own, see [`linker_package`].
 const RUSTUP_LINKER: &str = "bin/rust-lld";
 
 /// A way to build for [`TARGET`].
@@ -72,7 +71,7 @@ pub fn debian() -> bool {
         && linker().is_some()
 }
 
-/// The linker for [`Toolchain::Debian`]: that of the Rust that runs this build, else that of Debian's package `lld`.
+/// The linker for [`Toolchain::Debian`]: that of the Rust that runs this build, else that of [`linker_package`].
 pub fn linker() -> Option<PathBuf> {
     let in_rustlib = |sysroot: PathBuf| {
         std::fs::read_dir(sysroot.join("lib/rustlib"))
@@ -83,7 +82,24 @@ pub fn linker() -> Option<PathBuf> {
     };
     sysroot(&rustc())
         .and_then(in_rustlib)
-        .or_else(|| Some(PathBuf::from(DEBIAN_LINKER)).filter(|linker| linker.exists()))
+        .or_else(|| Some(PathBuf::from(format!("/usr/bin/wasm-ld-{}", llvm()?))))
+        .filter(|linker| linker.exists())
+}
+
+/// The Debian package with a linker for its Rust: `lld-22` where that stands on LLVM 22. None where Debian's Rust
+/// is not installed yet.
+pub fn linker_package() -> Option<String> {
+    Some(format!("lld-{}", llvm()?))
+}
+
+/// The major version of LLVM that Debian's Rust stands on.
+fn llvm() -> Option<String> {
+    let output = Command::new(DEBIAN_RUSTC).arg("-vV").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let version = text
+        .lines()
+        .find_map(|line| line.strip_prefix("LLVM version: "))?;
+    version.split('.').next().map(str::to_owned)
 }
 
 fn choose(wanted: Option<&str>, rustup: bool, debian: bool) -> Result<Toolchain, Missing> {

@@ -7,7 +7,9 @@ use std::env;
 use std::process::Command;
 use std::time::Duration;
 
-use component_build::{TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, rustup, toolchain};
+use component_build::{
+    TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, linker_package, rustup, toolchain,
+};
 
 use crate::run::{capture, step, within};
 
@@ -16,7 +18,6 @@ const RUSTUP_LIMIT: Duration = Duration::from_secs(120);
 
 /// What Debian's way takes, beside a linker where rustup has none.
 const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
-const DEBIAN_LINKER_PACKAGE: &str = "lld";
 
 pub(crate) fn setup() -> Result<(), String> {
     let forced = env::var(TOOLCHAIN_VARIABLE).unwrap_or_default();
@@ -83,42 +84,34 @@ fn install_debian() -> Result<(), String> {
              run `rustup target add {TARGET}` where rustup may download"
         ));
     }
-    let mut packages = DEBIAN_PACKAGES.to_vec();
-    if linker().is_none() {
-        packages.push(DEBIAN_LINKER_PACKAGE);
+    apt_get(&["update"])?;
+    apt_install(&DEBIAN_PACKAGES)?;
+    match (linker(), linker_package()) {
+        (None, Some(package)) => apt_install(&[&package]),
+        _ => Ok(()),
     }
-    let mut install = vec!["install", "--yes", "--no-install-recommends"];
-    install.extend(&packages);
-    let by_hand = format!(
-        "run as root: apt-get update && apt-get {}; then run `cargo dev setup` again",
-        install.join(" ")
-    );
-    if !may_install() {
-        return Err(by_hand);
-    }
-    step(&mut apt_get(&["update"]))
-        .and_then(|()| step(&mut apt_get(&install)))
-        .map_err(|why| format!("{why}; {by_hand}"))
 }
 
-fn apt_get(args: &[&str]) -> Command {
-    let mut command = match is_root() {
-        true => Command::new("apt-get"),
-        false => {
-            let mut sudo = Command::new("sudo");
-            sudo.args(["-n", "apt-get"]);
-            sudo
-        }
+fn apt_install(packages: &[&str]) -> Result<(), String> {
+    apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
+}
+
+/// As root, or with sudo where that asks for no password; else says what to run.
+fn apt_get(args: &[&str]) -> Result<(), String> {
+    let by_hand = format!(
+        "run as root: apt-get {}; then run `cargo dev setup` again",
+        args.join(" ")
+    );
+    let succeeds = |command: &mut Command| capture(command).is_ok_and(|done| done.code == Some(0));
+    let mut command = if capture(Command::new("id").arg("-u"))?.stdout.trim() == "0" {
+        Command::new("apt-get")
+    } else if succeeds(Command::new("sudo").args(["-n", "true"])) {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "apt-get"]);
+        sudo
+    } else {
+        return Err(by_hand);
     };
     command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
-    command
-}
-
-fn may_install() -> bool {
-    is_root()
-        || capture(Command::new("sudo").args(["-n", "true"])).is_ok_and(|done| done.code == Some(0))
-}
-
-fn is_root() -> bool {
-    capture(Command::new("id").arg("-u")).is_ok_and(|id| id.stdout.trim() == "0")
+    step(&mut command).map_err(|why| format!("{why}; {by_hand}"))
 }

@@ -83,7 +83,7 @@ struct Process {
 ///
 /// Where the installation fails; the error says what is missing.
 pub fn prepare() -> Result<(), Error> {
-    if env::var_os(GIVEN_VARIABLE).is_none() && installed().is_none() {
+    if given().is_none() && installed().is_none() {
         wheel::python(workspace())?;
     }
     Ok(())
@@ -97,9 +97,9 @@ impl ClickHouse {
     ///
     /// Where there is none and none can be started.
     pub fn start() -> Result<ClickHouse, Error> {
-        match env::var(GIVEN_VARIABLE) {
-            Ok(given) => ClickHouse::given(&given),
-            Err(_) => ClickHouse::start_on(0),
+        match given() {
+            Some(given) => ClickHouse::given(&given),
+            None => ClickHouse::start_on(0),
         }
     }
 
@@ -274,6 +274,10 @@ fn launch(port: u16) -> Result<(Process, u16), Error> {
         "{} ended with {status}",
         script.display()
     )))
+}
+
+fn given() -> Option<String> {
+    env::var(GIVEN_VARIABLE).ok().filter(|url| !url.is_empty())
 }
 
 /// A `clickhouse` program on the PATH.
