@@ -32,6 +32,8 @@ pub(crate) enum Answer {
     Rows,
 }
 
+const ROOT: &str = "/?";
+
 /// HTTP libraries hold a URL's path in 16 bits; ClickHouse itself would take 1 MiB (`http_max_uri_size`).
 const MAX_PATH: usize = 65_000;
 
@@ -55,7 +57,7 @@ fn request(
     parameters: &[Parameter<'_>],
     body: Vec<u8>,
 ) -> Result<Request, Error> {
-    let mut path = form_urlencoded::Serializer::new(String::from("/?"));
+    let mut path = form_urlencoded::Serializer::for_suffix(String::from(ROOT), ROOT.len());
     path.append_pair(WAIT, if answer == Answer::Whole { "1" } else { "0" });
     path.extend_pairs(settings);
     for Parameter(name, value) in parameters {
@@ -226,28 +228,39 @@ pub(crate) fn tombstone(table: &Table, id: &str, version: i64) -> Result<Request
     )
 }
 
-/// Whether a deletion is waited for (`lightweight_deletes_sync`).
+/// Which rows of a state are removed. A state that is written meanwhile has a higher version, and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    /// Until the rows are gone.
-    Yes,
-    /// No: a tombstone hides them already.
-    No,
+pub(crate) enum Removal {
+    /// Those before its tombstone, waited for, but not long: mutations can be held up for minutes.
+    BeforeTombstone,
+    /// The tombstone, when nothing is left that it hides. Nobody waits for that.
+    Tombstone,
+    /// Up to a version, waited for as the server has it (`lightweight_deletes_sync`).
+    UpTo,
 }
 
-/// Deletes the rows of a state up to `version`, so that one that is written meanwhile stays.
+/// Removes rows of a state by a lightweight deletion, a mutation that marks them as gone.
 pub(crate) fn remove(
     table: &Table,
     id: &str,
     version: i64,
-    waiting: Waiting,
+    removal: Removal,
 ) -> Result<Request, Error> {
-    let settings: &[(&str, &str)] = match waiting {
-        Waiting::Yes => &[],
-        Waiting::No => &[("lightweight_deletes_sync", "0")],
+    let (relation, settings): (_, &[_]) = match removal {
+        Removal::BeforeTombstone => (
+            "<",
+            // After this many seconds the server answers with 159, and goes on.
+            &[
+                ("lightweight_deletes_sync", "1"),
+                ("max_execution_time", "2"),
+            ],
+        ),
+        Removal::Tombstone => ("=", &[("lightweight_deletes_sync", "0")]),
+        Removal::UpTo => ("<=", &[]),
     };
     let sql = format!(
-        "DELETE FROM {table} WHERE state_id = {{id:String}} AND updated_at <= fromUnixTimestamp64Milli({{version:Int64}})"
+        "DELETE FROM {table} WHERE state_id = {{id:String}} \
+         AND updated_at {relation} fromUnixTimestamp64Milli({{version:Int64}})"
     );
     request(
         Effect::Write,
@@ -341,8 +354,8 @@ mod tests {
             (get(&table(), hostile), get(&table(), "a")),
             (find(&table(), hostile), find(&table(), "a")),
             (
-                remove(&table(), hostile, 1, Waiting::No),
-                remove(&table(), "a", 1, Waiting::No),
+                remove(&table(), hostile, 1, Removal::Tombstone),
+                remove(&table(), "a", 1, Removal::Tombstone),
             ),
             (
                 page(&table(), What::Ids, &pattern, Some(hostile), 1),
@@ -363,7 +376,7 @@ mod tests {
             set(&table(), "a", None, None),
             find(&table(), "a"),
             tombstone(&table(), "a", 1),
-            remove(&table(), "a", 1, Waiting::Yes),
+            remove(&table(), "a", 1, Removal::UpTo),
             count(&table()),
             truncate(&table()),
             create_table(&table()),

@@ -10,7 +10,7 @@ use crate::id::{check_id, check_pattern};
 use crate::pattern::Pattern;
 use crate::response::{self, Ending, Response, code};
 use crate::rows::{self, Row};
-use crate::sql::{self, MAX_LIMIT, Request, Waiting, What};
+use crate::sql::{self, MAX_LIMIT, Removal, Request, What};
 
 /// A body from which on a server that refuses it closes the connection before it has read all: then the
 /// client learns no more than that. Below, all of it is in the sockets' buffers.
@@ -127,10 +127,12 @@ where
         self.write(&request)
     }
 
-    /// First a tombstone, which hides the state from our readers at once. Then the rows are removed, for the
-    /// Python backend's readers, who know no tombstones; nobody waits for that, since mutations can take
-    /// long, and nothing depends on it: a user without the grant for it (`ALTER DELETE`) deletes all the same.
-    /// On a table without tombstones the removal is all there is, and is waited for.
+    /// First a tombstone, which hides the state from our readers at once. Then the rows are removed for the
+    /// Python backend's readers, who know no tombstones: the hidden ones first, and the tombstone only when they are
+    /// gone, since a removal goes through the table part by part. Nothing depends on that: where it takes long,
+    /// or the user has no grant for it (`ALTER DELETE`), the tombstone stays.
+    ///
+    /// On a table without tombstones the removal is all there is.
     pub(crate) fn delete(&self, id: &str) -> Result<bool, Error> {
         check_id(id)?;
         let table = &self.connection.table;
@@ -143,10 +145,11 @@ where
         if found.has_tombstones {
             let version = found.now.max(found.version.saturating_add(1));
             self.send(&sql::tombstone(table, id, version)?)?;
-            let _removed = self.send(&sql::remove(table, id, version, Waiting::No)?);
+            let remove = |removal| self.send(&sql::remove(table, id, version, removal)?);
+            let _stays = remove(Removal::BeforeTombstone).and_then(|_| remove(Removal::Tombstone));
             return Ok(true);
         }
-        match self.send(&sql::remove(table, id, found.version, Waiting::Yes)?) {
+        match self.send(&sql::remove(table, id, found.version, Removal::UpTo)?) {
             // It is pending, and will be done.
             Err(Error::Server(error)) if error.code == code::UNFINISHED => Ok(true),
             removed => removed.map(|_| true),

@@ -77,26 +77,26 @@ fn parse(uri: &str) -> Option<Url> {
 
 fn origin(url: &Url, settings: &[(String, String)], description: &Description) -> Option<Origin> {
     let value = |role: Role| {
-        let setting = description.settings.iter().find(|s| s.role == Some(role))?;
-        let name = setting.name.as_str();
-        settings
-            .iter()
-            .rev()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.clone())
-            .or_else(|| query(url, name))
+        // The URI's own host and port count also for a plugin that has no settings for them.
+        let setting = description.settings.iter().find(|s| s.role == Some(role));
+        let named = setting.and_then(|setting| {
+            settings
+                .iter()
+                .rev()
+                .find(|(known, _)| *known == setting.name)
+                .map(|(_, value)| value.clone())
+                .or_else(|| query(url, &setting.name))
+        });
+        named
             .or_else(|| match role {
                 Role::Host => url
                     .host_str()
                     .filter(|host| !host.is_empty() && *host != NO_HOST)
                     .map(str::to_owned),
-                Role::Port => url
-                    .port()
-                    .filter(|port| *port != 0)
-                    .map(|port| port.to_string()),
+                Role::Port => url.port().map(|port| port.to_string()),
                 _ => None,
             })
-            .or_else(|| setting.default.clone())
+            .or_else(|| setting?.default.clone())
     };
     let tls = value(Role::Tls).is_some_and(|text| is_true(&text));
     let port = match value(Role::Port) {

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -57,10 +57,15 @@ impl Client {
         let until_head = options.connect_timeout.unwrap_or(CONNECT)
             + options.first_byte_timeout.unwrap_or(DEFAULT_TIMEOUT);
         let between_bytes = options.between_bytes_timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let start = Instant::now();
+        let method = request.method().clone();
+        let authority = request.uri().authority().map(ToString::to_string);
         let response = tokio::time::timeout(until_head, self.0.request(request))
             .await
             .map_err(|_elapsed| Error::ConnectionReadTimeout)?
             .map_err(|error| explain(&error))?;
+        // Not the path: its parameters say whose state it is.
+        tracing::debug!(%method, authority, status = response.status().as_u16(), elapsed = ?start.elapsed(), "request");
         Ok(response.map(|body| TimedBody::new(body, between_bytes).boxed_unsync()))
     }
 }

@@ -34,13 +34,31 @@ pub struct Stub {
 }
 
 impl Stub {
-    /// Starts one.
+    /// Starts one that keeps connections open.
     ///
     /// # Errors
     ///
     /// Where no port is free.
     pub fn start(
         answer: impl Fn(&Received) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> std::io::Result<Stub> {
+        Stub::listen(answer, true)
+    }
+
+    /// Starts one that closes each connection behind its first answer, without having said so.
+    ///
+    /// # Errors
+    ///
+    /// Where no port is free.
+    pub fn closing(
+        answer: impl Fn(&Received) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> std::io::Result<Stub> {
+        Stub::listen(answer, false)
+    }
+
+    fn listen(
+        answer: impl Fn(&Received) -> Option<Vec<u8>> + Send + Sync + 'static,
+        keep_alive: bool,
     ) -> std::io::Result<Stub> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -52,7 +70,8 @@ impl Stub {
                 let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
                 thread::spawn(move || {
                     // A client that goes away is no fault of the test.
-                    let _ = stream.and_then(|stream| serve(connection, stream, &log, &*answer));
+                    let _ = stream
+                        .and_then(|stream| serve(connection, stream, &log, &*answer, keep_alive));
                 });
             }
         });
@@ -91,6 +110,7 @@ fn serve(
     stream: TcpStream,
     log: &Mutex<Vec<Received>>,
     answer: &dyn Fn(&Received) -> Option<Vec<u8>>,
+    keep_alive: bool,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -100,6 +120,9 @@ fn serve(
         match answer(&request) {
             Some(response) => writer.write_all(&response)?,
             None => break,
+        }
+        if !keep_alive {
+            break;
         }
     }
     Ok(())

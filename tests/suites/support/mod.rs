@@ -1,0 +1,91 @@
+//! What the suites share: one server for each test program, plugins, backends.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "each suite uses a part of it, and tests break off to fail"
+)]
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use harness::{ClickHouse, fresh_name};
+use pipeline_state::{Backend, Plugins, Settings, State, StateId};
+use tokio::sync::OnceCell;
+
+/// The server of this test program. It ends with the program.
+pub fn server() -> &'static ClickHouse {
+    static SERVER: OnceLock<ClickHouse> = OnceLock::new();
+    SERVER.get_or_init(|| ClickHouse::start().expect("a ClickHouse starts"))
+}
+
+/// The embedded plugins, loaded once.
+pub async fn plugins() -> &'static Plugins {
+    static PLUGINS: OnceCell<Plugins> = OnceCell::const_new();
+    PLUGINS
+        .get_or_init(async || Plugins::builder().build().await.expect("the plugins load"))
+        .await
+}
+
+/// A database of the server that no other test uses; it is not there yet.
+pub struct Place {
+    pub schema: String,
+    pub backend: Backend,
+}
+
+/// A place for one test, with the user who may do everything.
+pub async fn place() -> Place {
+    let schema = fresh_name("suite");
+    Place {
+        backend: open(&server().uri("default"), &schema).await,
+        schema,
+    }
+}
+
+/// Opens a schema.
+pub async fn open(uri: &str, schema: &str) -> Backend {
+    let settings = Settings::new().set("schema", schema);
+    plugins().await.open(uri, &settings).expect("it opens")
+}
+
+impl Place {
+    /// Runs SQL in which `{table}` is the table of this place.
+    pub fn sql(&self, sql: &str) -> String {
+        server()
+            .query(&sql.replace("{table}", &format!("`{}`.state", self.schema)))
+            .expect("the server takes it")
+    }
+
+    /// Creates the database and the table as the Python backend does.
+    pub fn create_as_the_python_backend(&self) {
+        self.sql(&format!("CREATE DATABASE IF NOT EXISTS `{}`", self.schema));
+        self.sql(
+            "CREATE TABLE IF NOT EXISTS {table} (state_id String, partial_state Nullable(String), \
+             completed_state Nullable(String), updated_at DateTime64(3) DEFAULT now64(3)) \
+             ENGINE = ReplacingMergeTree(updated_at) ORDER BY state_id",
+        );
+    }
+}
+
+pub fn id(text: &str) -> StateId {
+    StateId::from(text)
+}
+
+pub fn completed(document: &str) -> State {
+    State {
+        completed: Some(document.to_owned()),
+        partial: None,
+    }
+}
+
+/// The second plugin: `tests/plugins/echo`, built once.
+pub fn echo_plugin() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugins");
+        component_build::build("echo-plugin", &out).expect("the plugin builds")
+    };
+    BUILT.get_or_init(build).clone()
+}

@@ -1,0 +1,286 @@
+//! What goes over the wire: how many requests and connections a call takes, and what the plugin makes of a server that
+//! lies. A stub stands for the server here; everything else is real.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests break off to fail"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use harness::Stub;
+use pipeline_state::{Backend, Error, Outcome, Plugins, Settings};
+use support::{completed, id, open};
+
+const CLICKHOUSE: [&str; 2] = [
+    "X-ClickHouse-Query-Id: 1",
+    "X-ClickHouse-Exception-Tag: abcdefgh",
+];
+
+type Expected = fn(&Error) -> bool;
+
+/// An answer to a `get`: one row of `{"a":1}` at version 7, in `RowBinaryWithNamesAndTypes`.
+fn row() -> Vec<u8> {
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let mut body = vec![4];
+    for word in ["state_id", "partial_state", "completed_state", "version"] {
+        body.extend(text(word));
+    }
+    for word in ["String", "Nullable(String)", "Nullable(String)", "Int64"] {
+        body.extend(text(word));
+    }
+    body.extend(text("a"));
+    body.push(1);
+    body.push(0);
+    body.extend(text("{\"a\":1}"));
+    body.extend(7_i64.to_le_bytes());
+    body
+}
+
+async fn backend(stub: &Stub) -> Backend {
+    open(
+        &format!("clickhouse://app:sekret@{}/db", stub.address()),
+        "schema",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_get_is_one_request_a_set_is_one_and_all_share_a_connection() {
+    let stub = Stub::start(|_| Some(Stub::response("200 OK", &CLICKHOUSE, &row()))).unwrap();
+    let store = backend(&stub).await;
+    for _ in 0..5 {
+        assert_eq!(store.get(&id("a")).await.unwrap().unwrap().version.get(), 7);
+        store.set(&id("a"), completed("{\"a\":1}")).await.unwrap();
+    }
+    let received = stub.received();
+    assert_eq!(received.len(), 10);
+    assert!(received.iter().all(|request| request.connection == 0));
+    assert!(
+        received
+            .iter()
+            .all(|request| request.line.starts_with("POST /?wait_end_of_query=1"))
+    );
+    assert!(received.iter().all(|request| {
+        request
+            .headers
+            .contains(&"authorization: Basic YXBwOnNla3JldA==".to_owned())
+    }));
+    assert!(
+        received
+            .iter()
+            .all(|request| !request.line.contains("sekret"))
+    );
+}
+
+#[tokio::test]
+async fn calls_at_the_same_time_each_have_a_connection_which_is_used_again() {
+    let stub = Stub::start(|_| Some(Stub::response("200 OK", &CLICKHOUSE, &row()))).unwrap();
+    let store = backend(&stub).await;
+    for _ in 0..3 {
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let store = store.clone();
+                tokio::spawn(async move { store.get(&id("a")).await.unwrap() })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+    let connections = stub
+        .received()
+        .iter()
+        .map(|request| request.connection)
+        .max()
+        .unwrap()
+        + 1;
+    assert!(
+        connections <= 16,
+        "{connections} connections for 24 requests, 8 at a time"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
+    let stub = Stub::closing(|_| Some(Stub::response("200 OK", &CLICKHOUSE, &row()))).unwrap();
+    let store = backend(&stub).await;
+    for _ in 0..3 {
+        assert!(store.get(&id("a")).await.is_ok());
+        // Long enough for the end of the connection to arrive.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(stub.received().last().unwrap().connection, 2);
+}
+
+/// Each answer is a lie of another kind: none may pass for a state, and none may panic or hang.
+#[tokio::test]
+async fn a_server_that_lies_is_found_out() {
+    let exception = "Code: 241. DB::Exception: too much (MEMORY_LIMIT_EXCEEDED) (version 1)";
+    let in_trailer = [
+        &row()[..],
+        format!("\r\n__exception__\r\nabcdefgh\r\n{exception}\r\n").as_bytes(),
+    ]
+    .concat();
+    let whole = Stub::response("200 OK", &CLICKHOUSE, &row());
+    let mut absurd = row();
+    absurd[0] = 0xff;
+    let server: Expected = |error| matches!(error, Error::Server { code: 241, .. });
+    let corrupt: Expected = |error| matches!(error, Error::Corrupt(_));
+    let unavailable: Expected = |error| matches!(error, Error::Unavailable { .. });
+    let other: Expected = |error| matches!(error, Error::Server { code: 0, .. });
+    let cases: Vec<(&str, Vec<u8>, Expected)> = vec![
+        (
+            "a 200 with an exception's code",
+            Stub::response(
+                "200 OK",
+                &[&CLICKHOUSE[..], &["X-ClickHouse-Exception-Code: 241"]].concat(),
+                exception.as_bytes(),
+            ),
+            server,
+        ),
+        (
+            "an exception behind the rows",
+            Stub::response("200 OK", &CLICKHOUSE, &in_trailer),
+            server,
+        ),
+        (
+            "a row that is cut",
+            Stub::response("200 OK", &CLICKHOUSE, &row()[..row().len() - 1]),
+            corrupt,
+        ),
+        (
+            "an absurd header",
+            Stub::response("200 OK", &CLICKHOUSE, &absurd),
+            corrupt,
+        ),
+        (
+            "JSON",
+            Stub::response("200 OK", &CLICKHOUSE, b"{\"state_id\":\"a\"}"),
+            corrupt,
+        ),
+        (
+            "nothing",
+            Stub::response("200 OK", &CLICKHOUSE, b""),
+            corrupt,
+        ),
+        (
+            "a body that ends before its length",
+            whole[..whole.len() - 4].to_vec(),
+            unavailable,
+        ),
+        (
+            "half a head",
+            b"HTTP/1.1 200 OK\r\nX-Click".to_vec(),
+            unavailable,
+        ),
+        (
+            "no HTTP at all",
+            b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
+            unavailable,
+        ),
+        (
+            "a page of something else",
+            Stub::response(
+                "200 OK",
+                &["Content-Type: text/html"],
+                b"<html>hello</html>",
+            ),
+            other,
+        ),
+        (
+            "a server error without words",
+            Stub::response("500 Internal Server Error", &[], b""),
+            other,
+        ),
+        (
+            "a gateway",
+            Stub::response("502 Bad Gateway", &[], b"<html>"),
+            unavailable,
+        ),
+    ];
+    for (what, answer, expected) in cases {
+        let stub = Stub::closing(move |_| Some(answer.clone())).unwrap();
+        let store = backend(&stub).await;
+        let error = store.get(&id("a")).await.unwrap_err();
+        assert!(expected(&error), "{what}: {error:?}");
+        assert_eq!(error.outcome(), Outcome::NotApplied, "{what}");
+        assert!(
+            !format!("{error:?}").contains("sekret"),
+            "{what}: {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_never_came_may_have_been_applied() {
+    let stub = Stub::start(|_| None).unwrap();
+    let store = backend(&stub).await;
+    let error = store
+        .set(&id("a"), completed("{\"a\":1}"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(stub.received().len(), 1, "it was not sent again");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_given_up_at_the_deadline() {
+    let stub = Stub::start(|_| {
+        std::thread::sleep(Duration::from_secs(60));
+        None
+    })
+    .unwrap();
+    let plugins = Plugins::builder()
+        .call_deadline(Duration::from_millis(300))
+        .build()
+        .await
+        .unwrap();
+    let uri = format!("clickhouse://app:sekret@{}/db", stub.address());
+    let store = plugins.open(&uri, &Settings::new()).unwrap();
+    let error = store
+        .set(&id("a"), completed("{\"a\":1}"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up() {
+    let endless = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\nX-ClickHouse-Query-Id: 1\r\n\r\n"
+            .to_vec(),
+        vec![0; 200 * 1024 * 1024],
+    ]
+    .concat();
+    let stub = Stub::start(move |_| Some(endless.clone())).unwrap();
+    let error = backend(&stub).await.get(&id("a")).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("more than fits"), "{error}");
+}
+
+#[tokio::test]
+async fn an_echoed_password_is_redacted() {
+    let stub = Stub::start(|request| {
+        let headers = request.headers.join("\n");
+        Some(Stub::response(
+            "500 Internal Server Error",
+            &CLICKHOUSE,
+            format!("Code: 1. DB::Exception: {headers} sekret").as_bytes(),
+        ))
+    })
+    .unwrap();
+    let error = backend(&stub).await.get(&id("a")).await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains("[redacted]"), "{shown}");
+    assert!(
+        !shown.contains("sekret") && !shown.contains("YXBwOnNla3JldA"),
+        "{shown}"
+    );
+}
