@@ -62,3 +62,8 @@ pub use plugin::{Description, Inspection, Role, SettingInfo};
 pub use plugins::{Builder, Plugins, Served};
 pub use settings::Settings;
 pub use state::{Entry, IdPage, Page, State, StateId, Version};
+
+/// The README's examples are compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

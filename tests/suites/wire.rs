@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use harness::Stub;
 use pipeline_state::{Backend, Error, Outcome, Plugins, Settings};
-use support::{completed, id, open};
+use support::{completed, id, open, plugins};
 
 const CLICKHOUSE: [&str; 2] = [
     "X-ClickHouse-Query-Id: 1",
@@ -115,6 +115,58 @@ async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(stub.received().last().unwrap().connection, 2);
+}
+
+/// The host reads a target to know where a call may go, and the plugin to know where to go. Were they not to agree,
+/// the request would be denied.
+#[tokio::test]
+async fn the_host_and_the_plugin_read_a_target_alike() {
+    let stub = Stub::start(|_| Some(Stub::response("200 OK", &CLICKHOUSE, &row()))).unwrap();
+    let port = stub.address().port().to_string();
+    for (uri, settings) in [
+        (format!("clickhouse://u:p@127.0.0.1:{port}/db"), &[][..]),
+        (format!("CLICKHOUSE://u:p@LOCALHOST:{port}/db"), &[]),
+        (format!("clickhouse://u:p@ss@127.0.0.1:{port}/db"), &[]),
+        (format!("clickhouse://u:p@:{port}/db"), &[]),
+        (format!("clickhouse://u:p@/db?port={port}"), &[]),
+        (
+            format!("clickhouse:///db?user=u&host=127.0.0.1&port={port}"),
+            &[],
+        ),
+        (
+            format!("clickhouse://u@other:1/db?host=third&host=127.0.0.1&port={port}"),
+            &[],
+        ),
+        (
+            format!("clickhouse://u@other:{port}/db?host=third"),
+            &[("host", "127.0.0.1")],
+        ),
+        (
+            format!("clickhouse://u@127.0.0.1:{port}/db"),
+            &[("port", ""), ("host", "")],
+        ),
+        (
+            format!("clickhouse://u@127.0.0.1:1/db?port=2&secure=1"),
+            &[("port", &*port), ("secure", "False")],
+        ),
+        (
+            format!("clickhouse://u@127.0.0.1:{port}/db"),
+            &[("host", " 127.0.0.1 ")],
+        ),
+    ] {
+        let settings = settings
+            .iter()
+            .fold(Settings::new(), |settings, (name, value)| {
+                settings.set(*name, *value)
+            });
+        let store = plugins().await.open(&uri, &settings).unwrap();
+        let result = store.get(&id("a")).await;
+        assert!(
+            result.is_ok(),
+            "{uri} {settings:?} {:?}: {result:?}",
+            store.origin()
+        );
+    }
 }
 
 /// Each answer is a lie of another kind: none may pass for a state, and none may panic or hang.

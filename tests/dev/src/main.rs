@@ -30,6 +30,8 @@ enum Task {
     },
     /// Show the main job against a real ClickHouse, each command with its output
     Demo,
+    /// Measure what a call costs, side by side with a native client, in a release build
+    Bench,
     /// Run every check: formatting, lints, tests, documentation
     Test {
         /// Formatting and tests alone
@@ -46,6 +48,15 @@ fn main() -> ExitCode {
         Task::Setup => setup::setup(),
         Task::Clickhouse { port } => clickhouse::clickhouse(port),
         Task::Demo => setup::setup().and_then(|()| demo::demo()),
+        Task::Bench => setup::setup().and_then(|()| {
+            run::step(&mut run::cargo(&[
+                "run",
+                "--release",
+                "--locked",
+                "--package",
+                "bench",
+            ]))
+        }),
         Task::Test { quick, args } => setup::setup().and_then(|()| test::test(quick, &args)),
     };
     match result {
