@@ -1,8 +1,11 @@
 //! One call: a fresh store, an instance, limits, a deadline. Nothing of it outlives the call, so a plugin that
 //! traps, hangs or fills its memory harms no other one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 use wasmtime::component::ResourceTable;
 use wasmtime::{Store, StoreLimits, StoreLimitsBuilder, Trap};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
@@ -11,6 +14,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use crate::bindings::exports::pipeline::state::registration::PluginInfo;
 use crate::bindings::pipeline::state::types as wit;
 use crate::bindings::{Plugin, PluginPre};
+use crate::engine::CALLS_AT_ONCE;
 use crate::outbound::Outbound;
 use crate::{Error, Outcome};
 
@@ -21,6 +25,18 @@ pub(crate) struct Limits {
     pub(crate) deadline: Duration,
     /// The plugin's memory in bytes.
     pub(crate) memory: usize,
+    /// The places in the engine's pool, shared by all plugins of it.
+    turns: Arc<Semaphore>,
+}
+
+impl Limits {
+    pub(crate) fn new(deadline: Duration, memory: usize) -> Limits {
+        Limits {
+            deadline,
+            memory,
+            turns: Arc::new(Semaphore::new(CALLS_AT_ONCE as usize)),
+        }
+    }
 }
 
 /// Whether a call may change the store, which decides what a broken one may have done.
@@ -78,12 +94,17 @@ pub(crate) async fn call<T>(
         &mut Store<CallState>,
     ) -> wasmtime::Result<Result<T, wit::Error>>,
 ) -> Result<T, Error> {
+    let deadline = Instant::now() + limits.deadline;
+    // Before the store, so that it is given back after the store's place in the pool.
+    let Ok(_turn) = timeout_at(deadline, limits.turns.acquire()).await else {
+        return Err(late(limits, Outcome::NotApplied));
+    };
     let mut store = new_store(pre, limits, outbound);
     let run = async {
         let plugin = pre.instantiate_async(&mut store).await?;
         function(&plugin, &mut store).await
     };
-    let result = tokio::time::timeout(limits.deadline, run).await;
+    let result = timeout_at(deadline, run).await;
     let outcome = access.outcome_when_broken();
     let error = match result {
         Ok(Ok(Ok(value))) => return Ok(value),
@@ -92,13 +113,7 @@ pub(crate) async fn call<T>(
             reason: reason(&trap),
             outcome,
         },
-        Err(_elapsed) => Error::TimedOut {
-            message: format!(
-                "no answer within {} s, which is all that a call may take",
-                limits.deadline.as_secs_f64()
-            ),
-            outcome,
-        },
+        Err(_elapsed) => late(limits, outcome),
     };
     // The plugin can only tell that a request was refused; the host knows which one.
     Err(match store.into_data().outbound.into_denial() {
@@ -109,6 +124,16 @@ pub(crate) async fn call<T>(
         },
         None => error,
     })
+}
+
+fn late(limits: &Limits, outcome: Outcome) -> Error {
+    Error::TimedOut {
+        message: format!(
+            "no answer within {} s, which is all that a call may take",
+            limits.deadline.as_secs_f64()
+        ),
+        outcome,
+    }
 }
 
 /// Asks a plugin to describe itself. It can reach nothing meanwhile.

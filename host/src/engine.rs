@@ -3,13 +3,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use wasmtime::{Cache, CacheConfig, Config, Engine};
+use wasmtime::{Cache, CacheConfig, Config, Engine, PoolingAllocationConfig};
 
 use crate::Error;
 
 /// How often a plugin that computes gives way to others, and so to the deadline of its call. It bounds how
 /// late a deadline can be noticed; at 10 ms the ticker costs nothing that can be measured.
 const TICK: Duration = Duration::from_millis(10);
+
+/// How many calls run at once; more wait for their turn. Each has 4 GiB of address space set aside for its memory, of
+/// which only what it uses is ever real.
+pub(crate) const CALLS_AT_ONCE: u32 = 256;
 
 /// Where compiled plugins are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,18 +24,42 @@ pub(crate) enum CompileCache {
     Off,
 }
 
-pub(crate) fn new(cache: &CompileCache) -> Result<Engine, Error> {
+/// `memory` is the most that a plugin may have, in bytes.
+pub(crate) fn new(cache: &CompileCache, memory: usize) -> Result<Engine, Error> {
     let mut config = Config::new();
     config.wasm_component_model(true);
     config.concurrency_support(false);
     config.epoch_interruption(true);
     config.cache(open(cache)?);
-    let engine = Engine::new(&config).map_err(|error| Error::PluginFailed {
+    let mut pooling = config.clone();
+    pooling.allocation_strategy(pool(memory));
+    // Where address space is short (`ulimit -v`, 32 bits), each call maps its memory anew, which costs it some 0.2 ms.
+    let engine = Engine::new(&pooling).or_else(|error| {
+        tracing::debug!(%error, "no pool of instances");
+        Engine::new(&config)
+    });
+    let engine = engine.map_err(|error| Error::PluginFailed {
         reason: format!("no WebAssembly engine on this machine: {error:#}"),
         outcome: crate::Outcome::NotApplied,
     })?;
     start_ticker(&engine)?;
     Ok(engine)
+}
+
+fn pool(memory: usize) -> PoolingAllocationConfig {
+    // A component is its module and a few small ones that the encoder adds, with one memory among them.
+    const MODULES: u32 = 8;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(CALLS_AT_ONCE)
+        .total_stacks(CALLS_AT_ONCE)
+        .total_memories(CALLS_AT_ONCE)
+        .total_tables(CALLS_AT_ONCE * MODULES)
+        .total_core_instances(CALLS_AT_ONCE * MODULES)
+        .max_core_instances_per_component(MODULES)
+        .max_tables_per_component(MODULES)
+        .max_memories_per_component(1)
+        .max_memory_size(memory);
+    pool
 }
 
 /// The user's own folder is a convenience, so without it (no home, a read-only disk) plugins are compiled

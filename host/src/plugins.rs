@@ -25,6 +25,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// A document of 64 MiB, its copy in a request or a response, and room to work.
 const MEMORY: usize = 512 * 1024 * 1024;
 
+/// What a 32-bit address reaches.
+const LARGEST_MEMORY: usize = 4 * 1024 * 1024 * 1024;
+
 /// The plugins that were loaded, by scheme. Cheap to clone.
 ///
 /// ```
@@ -65,10 +68,7 @@ impl Plugins {
             embedded: true,
             directories: Vec::new(),
             cache: CompileCache::UserFolder,
-            limits: Limits {
-                deadline: DEADLINE,
-                memory: MEMORY,
-            },
+            limits: Limits::new(DEADLINE, MEMORY),
         }
     }
 
@@ -144,9 +144,9 @@ impl Builder {
         self
     }
 
-    /// How much memory, in bytes, a plugin may use in one call; 512 MiB unless told otherwise.
+    /// How much memory, in bytes, a plugin may use in one call; 512 MiB unless told otherwise, 4 GiB at most.
     pub fn memory(mut self, bytes: usize) -> Builder {
-        self.limits.memory = bytes;
+        self.limits.memory = bytes.min(LARGEST_MEMORY);
         self
     }
 
@@ -157,7 +157,7 @@ impl Builder {
     /// [`Error::BadPlugin`] names a file that can't be used, or a folder that holds no plugin, and says why;
     /// [`Error::SchemeTaken`] names two plugins that serve one scheme.
     pub async fn build(self) -> Result<Plugins, Error> {
-        let engine = engine::new(&self.cache)?;
+        let engine = engine::new(&self.cache, self.limits.memory)?;
         let mut by_scheme = BTreeMap::new();
         if self.embedded {
             let plugin = Plugin::load(&engine, "embedded", CLICKHOUSE, &self.limits).await?;
@@ -181,7 +181,7 @@ impl Builder {
     ///
     /// [`Error::BadPlugin`] where the file is not a component.
     pub async fn inspect(self, path: &Path) -> Result<Inspection, Error> {
-        let engine = engine::new(&self.cache)?;
+        let engine = engine::new(&self.cache, self.limits.memory)?;
         let bytes = plugin::read(path)?;
         Plugin::inspect(&engine, &path.display().to_string(), &bytes, &self.limits).await
     }

@@ -54,8 +54,8 @@ USER = """<{name}>
     </{name}>"""
 
 CONFIG = """<clickhouse>
-  <logger><level>error</level><log>{folder}/server.log</log></logger>
-  <log-level>error</log-level>
+  <logger><level>none</level></logger>
+  <log-level>none</log-level>
   <listen_host>127.0.0.1</listen_host>
   <http_port>{port}</http_port>
   <path>{folder}/data/</path>

@@ -117,6 +117,25 @@ async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
     assert_eq!(stub.received().last().unwrap().connection, 2);
 }
 
+#[tokio::test]
+async fn more_calls_than_run_at_once_wait_for_their_turn() {
+    let stub = Stub::start(|_| {
+        std::thread::sleep(Duration::from_millis(200));
+        Some(Stub::response("200 OK", &CLICKHOUSE, &row()))
+    })
+    .unwrap();
+    let store = backend(&stub).await;
+    let tasks: Vec<_> = (0..600)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.get(&id("a")).await.map(|entry| entry.is_some()) })
+        })
+        .collect();
+    for task in tasks {
+        assert!(task.await.unwrap().unwrap());
+    }
+}
+
 /// The host reads a target to know where a call may go, and the plugin to know where to go. Were they not to agree,
 /// the request would be denied.
 #[tokio::test]

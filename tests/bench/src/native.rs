@@ -22,14 +22,17 @@ pub(crate) struct Native {
 
 impl Native {
     pub(crate) fn new(server: &ClickHouse, table: &str) -> Native {
+        Native::at(&server.address(), server.user(), table)
+    }
+
+    pub(crate) fn at(address: &str, (user, password): (&str, &str), table: &str) -> Native {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let (user, password) = server.user();
         let credentials =
             base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
         Native {
             client: Client::builder(TokioExecutor::new()).build(connector),
-            address: server.address(),
+            address: address.to_owned(),
             authorization: format!("Basic {credentials}"),
             table: table.to_owned(),
         }
