@@ -4,7 +4,7 @@ mod args;
 mod commands;
 mod failure;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,9 +40,14 @@ fn log(verbose: u8) {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::registry()
         .with(Targets::new().with_target("pipeline_state", level))
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(
+            tracing_subscriber::fmt::layer()
+                .with_ansi(colour)
+                .with_writer(std::io::stderr),
+        )
         .init();
 }
 

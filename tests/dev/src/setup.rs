@@ -18,6 +18,8 @@ const RUSTUP_LIMIT: Duration = Duration::from_secs(120);
 
 /// What Debian's way takes, beside a linker where rustup has none.
 const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+/// Debian's Python can make no environments without it.
+const PYTHON_PACKAGE: &str = "python3-venv";
 
 pub(crate) fn setup() -> Result<(), String> {
     let forced = env::var(TOOLCHAIN_VARIABLE).unwrap_or_default();
@@ -35,7 +37,15 @@ pub(crate) fn setup() -> Result<(), String> {
         "ClickHouse: preparing one for tests and the demo, unless {} names one",
         harness::GIVEN_VARIABLE
     );
-    harness::prepare().map_err(|error| error.to_string())
+    match harness::prepare() {
+        Err(harness::Error::NoVenv(why)) => {
+            println!("  {why}");
+            apt_install(&[PYTHON_PACKAGE])?;
+            harness::prepare()
+        }
+        prepared => prepared,
+    }
+    .map_err(|error| error.to_string())
 }
 
 fn install(forced: &str) -> Result<(), String> {
@@ -84,7 +94,6 @@ fn install_debian() -> Result<(), String> {
              run `rustup target add {TARGET}` where rustup may download"
         ));
     }
-    apt_get(&["update"])?;
     apt_install(&DEBIAN_PACKAGES)?;
     match (linker(), linker_package()) {
         (None, Some(package)) => apt_install(&[&package]),
@@ -93,6 +102,7 @@ fn install_debian() -> Result<(), String> {
 }
 
 fn apt_install(packages: &[&str]) -> Result<(), String> {
+    apt_get(&["update"])?;
     apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
 }
 

@@ -26,6 +26,9 @@ pub enum Error {
     /// What a server needs could not be installed.
     #[error("{0}")]
     Setup(String),
+    /// Python can make no environments: on Debian that takes the package `python3-venv`.
+    #[error("{0}; Python needs its module venv, on Debian the package python3-venv")]
+    NoVenv(String),
     /// A file could not be used.
     #[error("{}: {error}", .path.display())]
     File {

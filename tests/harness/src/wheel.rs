@@ -28,11 +28,10 @@ pub(crate) fn python(workspace: &Path) -> Result<PathBuf, Error> {
     if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
         return Ok(python);
     }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment)).map_err(|error| {
-        Error::Setup(format!(
-            "{error}; a Python environment is needed: on Debian that takes the packages python3 and python3-venv"
-        ))
-    })?;
+    run(Command::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .arg(&environment))
+    .map_err(|error| Error::NoVenv(error.to_string()))?;
     run(Command::new(&python)
         .args([
             "-m",
