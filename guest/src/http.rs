@@ -7,7 +7,7 @@ use crate::bindings::wasi::http::types::{
 };
 use crate::bindings::wasi::io::streams::StreamError;
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Effect, Error};
 use crate::network::Broken;
 use crate::response::{Ending, Response};
 use crate::sql::{Answer, Request};
@@ -28,9 +28,15 @@ const ENOUGH_ROWS: usize = 32 * 1024 * 1024;
 const PIECE: u64 = 1024 * 1024;
 
 /// Sends a request. An answer of any status is a success here.
+///
+/// A server closes connections that are idle, and may do so at the very moment that one is used again. A read that
+/// meets this is sent once more; a write is not, since it may have been applied.
 pub(crate) fn send(connection: &Connection, request: &Request) -> Result<Response, Error> {
-    exchange(connection, request)
-        .map_err(|broken| broken.error(&connection.origin(), request.effect))
+    let answer = match exchange(connection, request) {
+        Err(Broken::Interrupted) if request.effect == Effect::Read => exchange(connection, request),
+        answer => answer,
+    };
+    answer.map_err(|broken| broken.error(&connection.origin(), request.effect))
 }
 
 fn exchange(connection: &Connection, request: &Request) -> Result<Response, Broken> {

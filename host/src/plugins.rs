@@ -22,6 +22,8 @@ const CLICKHOUSE: &[u8] = include_bytes!(env!("CLICKHOUSE_COMPONENT"));
 /// How long a call may take unless told otherwise: more than the plugin's own time-outs for one request, which
 /// say better what happened, and less than what anybody waits for.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// So that adding it to the time of day can't overflow.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// A document of 64 MiB, its copy in a request or a response, and room to work.
 const MEMORY: usize = 512 * 1024 * 1024;
 
@@ -138,9 +140,9 @@ impl Builder {
         self
     }
 
-    /// How long one call may take, waiting for the store included; 120 s unless told otherwise.
+    /// How long one call may take, waiting for the store included; 120 s unless told otherwise, a year at most.
     pub fn call_deadline(mut self, deadline: Duration) -> Builder {
-        self.limits.deadline = deadline;
+        self.limits.deadline = deadline.min(LONGEST_DEADLINE);
         self
     }
 

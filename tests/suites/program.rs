@@ -349,6 +349,12 @@ fn wrong_usage_is_exit_code_2() {
 }
 
 #[test]
+fn a_timeout_may_be_as_long_as_one_likes() {
+    let shell = Shell::new();
+    assert_eq!(shell.ok(&["--timeout", "1e18", "list"]), "");
+}
+
+#[test]
 fn another_plugin_serves_its_scheme() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(echo_plugin(), folder.path().join("echo.wasm")).unwrap();

@@ -165,7 +165,7 @@ async fn the_host_and_the_plugin_read_a_target_alike() {
             &[("port", ""), ("host", "")],
         ),
         (
-            format!("clickhouse://u@127.0.0.1:1/db?port=2&secure=1"),
+            "clickhouse://u@127.0.0.1:1/db?port=2&secure=1".to_owned(),
             &[("port", &*port), ("secure", "False")],
         ),
         (
@@ -285,6 +285,21 @@ async fn a_server_that_lies_is_found_out() {
             "{what}: {error:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_read_whose_connection_broke_is_sent_once_more() {
+    let stub = Stub::start(|request| {
+        (request.connection > 0).then(|| Stub::response("200 OK", &CLICKHOUSE, &row()))
+    })
+    .unwrap();
+    assert!(backend(&stub).await.get(&id("a")).await.unwrap().is_some());
+    assert_eq!(stub.received().len(), 2);
+
+    let stub = Stub::start(|_| None).unwrap();
+    let error = backend(&stub).await.get(&id("a")).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_eq!(stub.received().len(), 2, "it was sent twice, and no more");
 }
 
 #[tokio::test]
