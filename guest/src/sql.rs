@@ -252,7 +252,7 @@ pub(crate) fn remove(
             // After this many seconds the server answers with 159, and goes on.
             &[
                 ("lightweight_deletes_sync", "1"),
-                ("max_execution_time", "2"),
+                ("max_execution_time", "5"),
             ],
         ),
         Removal::Tombstone => ("=", &[("lightweight_deletes_sync", "0")]),
