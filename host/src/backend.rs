@@ -180,17 +180,13 @@ impl Backend {
             Some(origin) => Outbound::to(origin.clone(), client.clone()),
             None => Outbound::closed(),
         };
-        let target = wit::Target {
-            uri: target.uri.clone(),
-            settings: target.settings.clone(),
-        };
         call::call(
             &plugin.pre,
             limits,
             outbound,
             access,
             async |instance: &Instance, store: &mut Store<CallState>| {
-                function(store, instance.pipeline_state_store(), &target).await
+                function(store, instance.pipeline_state_store(), &target.contract).await
             },
         )
         .await

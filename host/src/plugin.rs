@@ -105,14 +105,25 @@ impl Plugin {
         limits: &Limits,
     ) -> Result<Plugin, Error> {
         let component = compile(engine, source, bytes)?;
-        Interfaces::of(engine, &component)
+        Plugin::of(engine, source, &component, digest(bytes), limits).await
+    }
+
+    /// From a component that is compiled already.
+    async fn of(
+        engine: &Engine,
+        source: &str,
+        component: &Component,
+        digest: String,
+        limits: &Limits,
+    ) -> Result<Plugin, Error> {
+        Interfaces::of(engine, component)
             .audit()
             .map_err(|reason| Error::bad_plugin(source, reason))?;
         let bad =
             |error: wasmtime::Error| Error::bad_plugin(source, format!("not a plugin: {error:#}"));
         let linker = linker(engine).map_err(bad)?;
         let pre = linker
-            .instantiate_pre(&component)
+            .instantiate_pre(component)
             .and_then(PluginPre::new)
             .map_err(bad)?;
         let info = call::describe(&pre, limits).await.map_err(|error| {
@@ -122,7 +133,7 @@ impl Plugin {
             Description::check(info).map_err(|reason| Error::bad_plugin(source, reason))?;
         Ok(Plugin {
             source: source.to_owned(),
-            digest: digest(bytes),
+            digest,
             description,
             pre,
         })
@@ -136,14 +147,14 @@ impl Plugin {
     ) -> Result<Inspection, Error> {
         let component = compile(engine, source, bytes)?;
         let Interfaces { imports, exports } = Interfaces::of(engine, &component);
+        let digest = digest(bytes);
+        let plugin = Plugin::of(engine, source, &component, digest.clone(), limits).await;
         Ok(Inspection {
             size: bytes.len() as u64,
-            digest: digest(bytes),
+            digest,
             imports,
             exports,
-            description: Plugin::load(engine, source, bytes, limits)
-                .await
-                .map(|plugin| plugin.description),
+            description: plugin.map(|plugin| plugin.description),
         })
     }
 }

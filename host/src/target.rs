@@ -6,15 +6,15 @@
 use url::{ParseError, Url};
 
 use crate::Error;
+use crate::bindings::pipeline::state::types as wit;
 use crate::origin::Origin;
 use crate::plugin::{Description, Role};
 use crate::settings::Settings;
 
 /// No Debug: it holds passwords.
 pub(crate) struct Target {
-    /// As it was given, since a plugin's errors are about what the operator wrote.
-    pub(crate) uri: String,
-    pub(crate) settings: Vec<(String, String)>,
+    /// What the plugin is given: the URI as it is, since its errors are about what the operator wrote.
+    pub(crate) contract: wit::Target,
     /// None where neither names a host: then the plugin may reach nothing.
     pub(crate) origin: Option<Origin>,
 }
@@ -52,8 +52,10 @@ impl Target {
         // A URI that does not parse names no host. The plugin says what is wrong with it, in its own words.
         let origin = parse(uri).and_then(|url| origin(&url, &settings, description));
         Target {
-            uri: uri.to_owned(),
-            settings,
+            contract: wit::Target {
+                uri: uri.to_owned(),
+                settings,
+            },
             origin,
         }
     }

@@ -51,11 +51,7 @@ impl std::error::Error for Missing {}
 /// }
 /// ```
 pub fn toolchain() -> Result<Toolchain, Missing> {
-    choose(
-        env::var(TOOLCHAIN_VARIABLE).ok().as_deref(),
-        rustup(),
-        debian(),
-    )
+    choose(env::var(TOOLCHAIN_VARIABLE).ok().as_deref(), rustup, debian)
 }
 
 /// Whether [`Toolchain::Rustup`] is there.
@@ -102,19 +98,24 @@ fn llvm() -> Option<String> {
     version.split('.').next().map(str::to_owned)
 }
 
-fn choose(wanted: Option<&str>, rustup: bool, debian: bool) -> Result<Toolchain, Missing> {
+/// Each is looked for only where it matters: that runs a compiler or two.
+fn choose(
+    wanted: Option<&str>,
+    rustup: impl Fn() -> bool,
+    debian: impl Fn() -> bool,
+) -> Result<Toolchain, Missing> {
     let missing = |what: &str| Missing(format!("{what}; run `cargo dev setup` once"));
     match wanted {
-        None | Some("") if rustup => Ok(Toolchain::Rustup),
-        None | Some("") if debian => Ok(Toolchain::Debian),
+        None | Some("") if rustup() => Ok(Toolchain::Rustup),
+        None | Some("") if debian() => Ok(Toolchain::Debian),
         None | Some("") => Err(missing(&format!(
             "Rust can't build for {TARGET} on this machine yet"
         ))),
-        Some("rustup") if rustup => Ok(Toolchain::Rustup),
+        Some("rustup") if rustup() => Ok(Toolchain::Rustup),
         Some("rustup") => Err(missing(&format!(
             "the Rust toolchain lacks the target {TARGET}"
         ))),
-        Some("debian") if debian => Ok(Toolchain::Debian),
+        Some("debian") if debian() => Ok(Toolchain::Debian),
         Some("debian") => Err(missing(
             "Debian's rustc-web, cargo-web, rust-web-src and a linker are not all installed",
         )),
@@ -191,18 +192,24 @@ mod tests {
             (Some("debian"), true, true, Toolchain::Debian),
             (Some("rustup"), true, false, Toolchain::Rustup),
         ] {
-            assert_eq!(choose(wanted, rustup, debian), Ok(taken), "{wanted:?}");
+            assert_eq!(
+                choose(wanted, || rustup, || debian),
+                Ok(taken),
+                "{wanted:?}"
+            );
         }
     }
 
     #[test]
     fn what_is_missing_is_told_with_the_command_to_run() {
         for wanted in [None, Some("rustup"), Some("debian")] {
-            let message = choose(wanted, false, false).unwrap_err().to_string();
+            let message = choose(wanted, || false, || false).unwrap_err().to_string();
             assert!(message.ends_with("run `cargo dev setup` once"), "{message}");
             assert_eq!(message.lines().count(), 1);
         }
-        let message = choose(Some("gentoo"), true, true).unwrap_err().to_string();
+        let message = choose(Some("gentoo"), || true, || true)
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("`gentoo`"), "{message}");
     }
 

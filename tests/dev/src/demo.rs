@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
-use harness::ClickHouse;
+use harness::{ClickHouse, workspace};
 
-use crate::run::{capture, cargo, shown, step, workspace};
+use crate::run::{capture, cargo, shown, step};
 
 /// What a tap writes: a Singer state of tap-github, inside what Meltano stores.
 const STATE: &str = r#"{"completed": {"singer_state": {"bookmarks": {"issues": {"starting_replication_value": null, "replication_key": "updated_at", "replication_key_value": "2026-11-30T21:14:07Z"}, "stargazers": {"since": 18446744073709551617}}}}}"#;

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use harness::workspace;
+
 /// What a finished command said.
 pub(crate) struct Output {
     pub(crate) code: Option<i32>,
@@ -25,12 +27,6 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
         }
     }
     cargo
-}
-
-/// The root of the workspace.
-pub(crate) fn workspace() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here)
 }
 
 /// Shows a command, runs it with its output left to the terminal, and says how long it took.

@@ -290,7 +290,8 @@ fn installed() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-fn workspace() -> &'static Path {
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here)
 }

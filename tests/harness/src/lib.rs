@@ -7,7 +7,7 @@ mod clickhouse;
 mod stub;
 mod wheel;
 
-pub use clickhouse::{ClickHouse, Error, GIVEN_VARIABLE, prepare};
+pub use clickhouse::{ClickHouse, Error, GIVEN_VARIABLE, prepare, workspace};
 pub use stub::{Received, Stub};
 
 /// A name for a database that no other test uses, also where several runs share one server.
