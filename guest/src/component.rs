@@ -1,4 +1,4 @@
-//! The exports of the component: the contract's words for what `store` and `settings` do.
+//! The exports of the component: the contract's words for what the other modules do.
 
 use crate::bindings::exports::pipeline::state::registration::{
     self, DefaultPorts, PluginInfo, SettingKind, SettingRole,
@@ -6,13 +6,18 @@ use crate::bindings::exports::pipeline::state::registration::{
 use crate::bindings::exports::pipeline::state::store::{
     self as contract, Entry, IdPage, Page, State, StateId, Target,
 };
+use crate::bindings::exports::pipeline::state::{history, maintenance};
 use crate::bindings::pipeline::state::types as wit;
+use crate::client::Client;
 use crate::connection::Connection;
+use crate::doctor::{Finding, Severity};
 use crate::error::{Error, Failure, Outcome};
-use crate::rows::Row;
+use crate::http::Wasi;
+use crate::rows::{Change, Row};
 use crate::settings::{self, HTTP_PORT, HTTPS_PORT, Kind, Role, SETTINGS};
-use crate::store::Store;
-use crate::{http, uri};
+use crate::uri;
+use crate::version::Version;
+use crate::write::{Documents, Expectation};
 
 pub(crate) struct ClickHouse;
 
@@ -33,8 +38,7 @@ impl registration::Guest for ClickHouse {
 
 impl contract::Guest for ClickHouse {
     fn get(target: Target, id: StateId) -> Result<Option<Entry>, wit::Error> {
-        let connection = connect(target)?;
-        let row = Store::new(&connection, http::send).get(&id)?;
+        let row = connect(target)?.client().get(&id)?;
         Ok(row.map(Entry::from))
     }
 
@@ -45,8 +49,9 @@ impl contract::Guest for ClickHouse {
         limit: u32,
     ) -> Result<Page, wit::Error> {
         let connection = connect(target)?;
-        let (rows, next) =
-            Store::new(&connection, http::send).get_page(&pattern, after.as_deref(), limit)?;
+        let (rows, next) = connection
+            .client()
+            .get_page(&pattern, after.as_deref(), limit)?;
         Ok(Page {
             entries: rows.into_iter().map(Entry::from).collect(),
             next,
@@ -60,24 +65,94 @@ impl contract::Guest for ClickHouse {
         limit: u32,
     ) -> Result<IdPage, wit::Error> {
         let connection = connect(target)?;
-        let (ids, next) =
-            Store::new(&connection, http::send).get_ids(&pattern, after.as_deref(), limit)?;
+        let (ids, next) = connection
+            .client()
+            .get_ids(&pattern, after.as_deref(), limit)?;
         Ok(IdPage { ids, next })
     }
 
-    fn set(target: Target, id: StateId, state: State) -> Result<(), wit::Error> {
+    fn set(
+        target: Target,
+        id: StateId,
+        state: State,
+        expect: contract::Expectation,
+    ) -> Result<u64, wit::Error> {
         let connection = connect(target)?;
-        Ok(Store::new(&connection, http::send).set(&id, state.partial, state.completed)?)
+        let state = Documents::check(state.partial, state.completed)?;
+        let version = connection.client().set(&id, &state, expectation(expect)?)?;
+        Ok(version.to_contract())
     }
 
-    fn delete(target: Target, id: StateId) -> Result<bool, wit::Error> {
+    fn set_many(target: Target, states: Vec<(StateId, State)>) -> Result<u32, wit::Error> {
         let connection = connect(target)?;
-        Ok(Store::new(&connection, http::send).delete(&id)?)
+        let states = states
+            .into_iter()
+            .map(|(id, state)| (id, state.partial, state.completed))
+            .collect();
+        Ok(connection.client().set_many(states)?)
+    }
+
+    fn update(target: Target, id: StateId, state: State) -> Result<u64, wit::Error> {
+        let connection = connect(target)?;
+        let state = Documents::check(state.partial, state.completed)?;
+        Ok(connection.client().update(&id, &state)?.to_contract())
+    }
+
+    fn delete(
+        target: Target,
+        id: StateId,
+        expect: contract::Expectation,
+    ) -> Result<bool, wit::Error> {
+        let connection = connect(target)?;
+        Ok(connection.client().delete(&id, expectation(expect)?)?)
     }
 
     fn clear(target: Target) -> Result<u64, wit::Error> {
+        Ok(connect(target)?.client().clear()?)
+    }
+}
+
+impl history::Guest for ClickHouse {
+    fn versions(
+        target: Target,
+        id: StateId,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<history::Change>, wit::Error> {
         let connection = connect(target)?;
-        Ok(Store::new(&connection, http::send).clear()?)
+        let before = before.map(Version::from_contract).transpose()?;
+        let changes = connection.client().versions(&id, before, limit)?;
+        Ok(changes.into_iter().map(history::Change::from).collect())
+    }
+}
+
+impl maintenance::Guest for ClickHouse {
+    fn check(target: Target) -> Result<Vec<maintenance::Finding>, wit::Error> {
+        let findings = connect(target)?.client().check()?;
+        Ok(findings
+            .into_iter()
+            .map(maintenance::Finding::from)
+            .collect())
+    }
+
+    fn migrate(target: Target) -> Result<Vec<String>, wit::Error> {
+        Ok(connect(target)?.client().migrate()?)
+    }
+}
+
+fn expectation(expect: contract::Expectation) -> Result<Expectation, Error> {
+    Ok(match expect {
+        contract::Expectation::Any => Expectation::Any,
+        contract::Expectation::Absent => Expectation::Absent,
+        contract::Expectation::Version(version) => {
+            Expectation::Version(Version::from_contract(version)?)
+        }
+    })
+}
+
+impl Connection {
+    fn client(&self) -> Client<'_, Wasi> {
+        Client::new(self, Wasi)
     }
 }
 
@@ -109,18 +184,50 @@ impl From<&settings::Setting> for registration::Setting {
     }
 }
 
+/// Before 1970 there were no states.
+fn milliseconds(time: i64) -> u64 {
+    u64::try_from(time).unwrap_or_default()
+}
+
 impl From<Row> for Entry {
     fn from(row: Row) -> Self {
-        // `updated_at` is the version and the time in one. Before 1970 there were no states.
-        let version = u64::try_from(row.version).unwrap_or_default();
         Self {
             id: row.id,
             state: State {
                 completed: row.completed,
                 partial: row.partial,
             },
-            version,
-            updated_at_ms: version,
+            version: row.version.to_contract(),
+            updated_at_ms: milliseconds(row.written_ms),
+        }
+    }
+}
+
+impl From<Change> for history::Change {
+    fn from(change: Change) -> Self {
+        Self {
+            version: change.version.to_contract(),
+            written_at_ms: milliseconds(change.written_ms),
+            state: (!change.deleted).then_some(State {
+                completed: change.completed,
+                partial: change.partial,
+            }),
+        }
+    }
+}
+
+impl From<Finding> for maintenance::Finding {
+    fn from(finding: Finding) -> Self {
+        Self {
+            severity: match finding.severity {
+                Severity::Fine => maintenance::Severity::Fine,
+                Severity::Note => maintenance::Severity::Note,
+                Severity::Warning => maintenance::Severity::Warning,
+                Severity::Problem => maintenance::Severity::Problem,
+            },
+            subject: finding.subject.to_owned(),
+            text: finding.text,
+            mend: finding.mend,
         }
     }
 }
@@ -141,6 +248,7 @@ impl From<Error> for wit::Error {
                 outcome: error.outcome.into(),
             }),
             Error::Corrupt(text) => Self::Corrupt(text),
+            Error::Conflict(version) => Self::Conflict(version.map(Version::to_contract)),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::error::Error;
 use crate::escape::Identifier;
+use crate::options::Options;
 use crate::redact::Password;
 use crate::settings::{HTTP_PORT, HTTPS_PORT, Values};
 use crate::uri::Uri;
@@ -20,13 +21,51 @@ pub(crate) struct Connection {
     pub(crate) user: String,
     pub(crate) password: Password,
     pub(crate) table: Table,
+    pub(crate) options: Options,
 }
 
-/// The table that holds the state, quoted.
+/// The table that holds the state, and those beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
+    /// The names as they are, for values in SQL.
+    pub(crate) schema_name: String,
+    pub(crate) table_name: String,
+    /// The same quoted, for SQL.
     pub(crate) schema: Identifier,
-    pub(crate) name: Identifier,
+    name: Identifier,
+    /// `<table>_deleted`: the last version of each state that was deleted.
+    deleted: Identifier,
+    /// `<table>_history`: every write.
+    history: Identifier,
+    /// `<table>_history_mv`: what fills the history.
+    history_view: Identifier,
+}
+
+impl Table {
+    pub(crate) fn new(schema: &str, table: &str) -> Result<Self, Error> {
+        let beside = |suffix: &str| Identifier::new("table", &format!("{table}{suffix}"));
+        Ok(Self {
+            schema_name: schema.to_owned(),
+            table_name: table.to_owned(),
+            schema: Identifier::new("schema", schema)?,
+            name: Identifier::new("table", table)?,
+            deleted: beside("_deleted")?,
+            history: beside("_history")?,
+            history_view: beside("_history_mv")?,
+        })
+    }
+
+    pub(crate) fn deleted(&self) -> String {
+        format!("{}.{}", self.schema, self.deleted)
+    }
+
+    pub(crate) fn history(&self) -> String {
+        format!("{}.{}", self.schema, self.history)
+    }
+
+    pub(crate) fn history_view(&self) -> String {
+        format!("{}.{}", self.schema, self.history_view)
+    }
 }
 
 impl std::fmt::Display for Table {
@@ -61,10 +100,11 @@ impl Connection {
             authority: format!("{}:{port}", host(values.text_or_default("host"))?),
             user: user.to_owned(),
             password: Password::new(values.text_or_default("password").to_owned()),
-            table: Table {
-                schema: Identifier::new("schema", values.text_or_default("schema"))?,
-                name: Identifier::new("table", values.text_or_default("table"))?,
-            },
+            table: Table::new(
+                values.text_or_default("schema"),
+                values.text_or_default("table"),
+            )?,
+            options: Options::new(&values)?,
         })
     }
 

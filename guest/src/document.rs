@@ -43,6 +43,20 @@ pub(crate) fn check(what: &str, document: Option<String>) -> Result<Option<Strin
     Ok(Some(text))
 }
 
+/// Whether a document has nothing in it but objects without members, and nulls: `{"singer_state": {}}`.
+pub(crate) fn holds_nothing(text: &str) -> bool {
+    /// No document without content is longer.
+    const LONGEST: usize = 4096;
+    fn nothing(value: &serde_json::Value) -> bool {
+        match value {
+            serde_json::Value::Null => true,
+            serde_json::Value::Object(members) => members.values().all(nothing),
+            _ => false,
+        }
+    }
+    text.len() <= LONGEST && serde_json::from_str(text).is_ok_and(|value| nothing(&value))
+}
+
 /// Whether a stored text can be a document. A full check is the writer's task: a reader would
 /// spend more time on it than on the read.
 pub(crate) fn is_plausible(text: &str) -> bool {

@@ -3,6 +3,8 @@
 //! This module gives them their form: one line, of bounded length. What an answer of the server
 //! means is `response`'s business, what a broken connection means is `network`'s.
 
+use crate::version::Version;
+
 /// What a failed call may have done to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -12,13 +14,15 @@ pub(crate) enum Outcome {
     Unknown,
 }
 
-/// Whether a request changes the store, so that a failure leaves a question open.
+/// What a request does to the store: what a failure leaves open, and whether the request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// It only reads.
     Read,
-    /// It writes.
-    Write,
+    /// It writes, and does nothing more when the server gets it twice.
+    Repeatable,
+    /// It writes, each time that the server gets it.
+    Once,
 }
 
 impl Effect {
@@ -26,8 +30,13 @@ impl Effect {
     pub(crate) fn uncertain(self) -> Outcome {
         match self {
             Self::Read => Outcome::NotApplied,
-            Self::Write => Outcome::Unknown,
+            Self::Repeatable | Self::Once => Outcome::Unknown,
         }
+    }
+
+    /// Whether a request whose fate nobody knows may be sent again.
+    pub(crate) fn may_be_repeated(self) -> bool {
+        self != Self::Once
     }
 }
 
@@ -72,6 +81,29 @@ pub(crate) enum Error {
     Server(ServerError),
     /// An answer that can't be a state.
     Corrupt(String),
+    /// A write did not find what it expected, but this version or nothing.
+    Conflict(Option<Version>),
+}
+
+impl Error {
+    /// The same error of a write that may have been applied by an earlier try.
+    pub(crate) fn in_doubt(self) -> Self {
+        let outcome = Outcome::Unknown;
+        match self {
+            Self::Unavailable(failure) => Self::Unavailable(Failure { outcome, ..failure }),
+            Self::TimedOut(failure) => Self::TimedOut(Failure { outcome, ..failure }),
+            Self::Server(error) => Self::Server(ServerError { outcome, ..error }),
+            other => other,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Unavailable(failure) | Self::TimedOut(failure) => failure.outcome,
+            Self::Server(error) => error.outcome,
+            _ => Outcome::NotApplied,
+        }
+    }
 }
 
 /// The longest text of the server that an error repeats, in characters: enough for the sentence
@@ -121,6 +153,6 @@ mod tests {
     #[test]
     fn a_read_never_leaves_a_question_open() {
         assert_eq!(Effect::Read.uncertain(), Outcome::NotApplied);
-        assert_eq!(Effect::Write.uncertain(), Outcome::Unknown);
+        assert_eq!(Effect::Once.uncertain(), Outcome::Unknown);
     }
 }

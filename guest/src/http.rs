@@ -1,24 +1,22 @@
-//! Sends one request over `wasi:http` and reads the answer.
+//! The world outside by WASI: sends one request over `wasi:http` and reads the answer; clocks and chance.
 
+use std::time::Duration;
+
+use crate::bindings::wasi::clocks::{monotonic_clock, wall_clock};
 use crate::bindings::wasi::http::outgoing_handler;
 use crate::bindings::wasi::http::types::{
     ErrorCode, Fields, IncomingBody, IncomingResponse, Method, OutgoingBody, OutgoingRequest,
     RequestOptions, Scheme, http_error_code,
 };
 use crate::bindings::wasi::io::streams::StreamError;
+use crate::bindings::wasi::random::random;
+use crate::client::Outside;
 use crate::connection::Connection;
-use crate::error::{Effect, Error};
+use crate::gzip;
 use crate::network::Broken;
+use crate::options::Options;
 use crate::response::{Ending, Response};
 use crate::sql::{Answer, Request};
-
-const SECOND: u64 = 1_000_000_000;
-/// A server that is there accepts at once; one behind a firewall that drops packets never does.
-const CONNECT_TIMEOUT: u64 = 10 * SECOND;
-/// The answer's head comes when the statement is done (`wait_end_of_query`), which for 64 MiB on a busy server
-/// can take long.
-const FIRST_BYTE_TIMEOUT: u64 = 60 * SECOND;
-const BETWEEN_BYTES_TIMEOUT: u64 = 60 * SECOND;
 
 /// Both documents of a state at their limit, and their surroundings.
 const LONGEST_WHOLE: usize = 160 * 1024 * 1024;
@@ -27,28 +25,57 @@ const ENOUGH_ROWS: usize = 32 * 1024 * 1024;
 /// How much is asked for at once.
 const PIECE: u64 = 1024 * 1024;
 
-/// Sends a request. An answer of any status is a success here.
-///
-/// A server closes connections that are idle, and may do so at the very moment that one is used again. A read that
-/// meets this is sent once more; a write is not, since it may have been applied.
-pub(crate) fn send(connection: &Connection, request: &Request) -> Result<Response, Error> {
-    let answer = match exchange(connection, request) {
-        Err(Broken::Interrupted) if request.effect == Effect::Read => exchange(connection, request),
-        answer => answer,
-    };
-    answer.map_err(|broken| broken.error(&connection.origin(), request.effect))
+/// The world outside, by WASI.
+#[derive(Debug)]
+pub(crate) struct Wasi;
+
+impl Outside for Wasi {
+    fn send(&self, to: &Connection, request: &Request) -> Result<Response, Broken> {
+        exchange(to, request)
+    }
+
+    fn pause(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        monotonic_clock::subscribe_duration(nanoseconds).block();
+    }
+
+    fn random(&self) -> u64 {
+        random::get_random_u64()
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(monotonic_clock::now())
+    }
+
+    fn clock_ms(&self) -> i64 {
+        let now = wall_clock::now();
+        let seconds = i64::try_from(now.seconds).unwrap_or(i64::MAX);
+        seconds
+            .saturating_mul(1000)
+            .saturating_add(i64::from(now.nanoseconds / 1_000_000))
+    }
 }
 
 fn exchange(connection: &Connection, request: &Request) -> Result<Response, Broken> {
+    let compressed = connection
+        .options
+        .compress
+        .then(|| gzip::pack(&request.body))
+        .flatten();
+    let bytes = compressed.as_deref().unwrap_or(&request.body);
+    let header = |name: &str, value: String| (name.to_owned(), value.into_bytes());
     let authorization = connection.password.authorization(&connection.user);
-    let headers = Fields::from_list(&[
-        ("authorization".to_owned(), authorization.into_bytes()),
-        (
-            "content-length".to_owned(),
-            request.body.len().to_string().into_bytes(),
-        ),
-    ])
-    .map_err(|_| Broken::NotSent)?;
+    let mut headers = vec![
+        header("authorization", authorization),
+        header("content-length", bytes.len().to_string()),
+    ];
+    if compressed.is_some() {
+        headers.push(header("content-encoding", "gzip".to_owned()));
+    }
+    if connection.options.compress {
+        headers.push(header("accept-encoding", "gzip".to_owned()));
+    }
+    let headers = Fields::from_list(&headers).map_err(|_| Broken::NotSent)?;
     let outgoing = OutgoingRequest::new(headers);
     let scheme = if connection.tls {
         Scheme::Https
@@ -63,10 +90,10 @@ fn exchange(connection: &Connection, request: &Request) -> Result<Response, Brok
         .map_err(|()| Broken::NotSent)?;
     let body = outgoing.body().map_err(|()| Broken::NotSent)?;
 
-    let answer =
-        outgoing_handler::handle(outgoing, Some(options()?)).map_err(|code| broken(&code))?;
+    let answer = outgoing_handler::handle(outgoing, Some(timeouts(&connection.options)?))
+        .map_err(|code| broken(&code))?;
     // A server may answer, and close, before it has read everything: its answer says more than the failed write.
-    let written = write(body, &request.body);
+    let written = write(body, bytes);
     answer.subscribe().block();
     match answer.get() {
         Some(Ok(Ok(response))) => match (read(response, request.answer)?, written) {
@@ -79,14 +106,16 @@ fn exchange(connection: &Connection, request: &Request) -> Result<Response, Brok
     }
 }
 
-fn options() -> Result<RequestOptions, Broken> {
-    let options = RequestOptions::new();
-    options
-        .set_connect_timeout(Some(CONNECT_TIMEOUT))
-        .and_then(|()| options.set_first_byte_timeout(Some(FIRST_BYTE_TIMEOUT)))
-        .and_then(|()| options.set_between_bytes_timeout(Some(BETWEEN_BYTES_TIMEOUT)))
+fn timeouts(options: &Options) -> Result<RequestOptions, Broken> {
+    let nanoseconds = |time: Duration| Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let answer = nanoseconds(options.request_timeout);
+    let timeouts = RequestOptions::new();
+    timeouts
+        .set_connect_timeout(nanoseconds(options.connect_timeout))
+        .and_then(|()| timeouts.set_first_byte_timeout(answer))
+        .and_then(|()| timeouts.set_between_bytes_timeout(answer))
         .map_err(|()| Broken::NotSent)?;
-    Ok(options)
+    Ok(timeouts)
 }
 
 fn write(body: OutgoingBody, bytes: &[u8]) -> Result<(), Broken> {
@@ -118,6 +147,8 @@ fn read(response: IncomingResponse, answer: Answer) -> Result<Response, Broken> 
     let exception_code = header("x-clickhouse-exception-code");
     let exception_tag = header("x-clickhouse-exception-tag");
     let from_clickhouse = exception_code.is_some() || header("x-clickhouse-query-id").is_some();
+    let keep_alive = header("keep-alive");
+    let compressed = header("content-encoding").is_some_and(|coding| coding == "gzip");
     let length = header("content-length").and_then(|length| length.parse().ok());
     drop(headers);
     let body = response.consume().map_err(|()| Broken::Interrupted)?;
@@ -126,11 +157,16 @@ fn read(response: IncomingResponse, answer: Answer) -> Result<Response, Broken> 
         Answer::Rows => ENOUGH_ROWS,
     };
     let (body, ending) = read_body(&body, length, limit)?;
+    let (body, ending) = match compressed {
+        true => gzip::unpack(&body, ending, limit),
+        false => (body, ending),
+    };
     Ok(Response {
         status,
         exception_code,
         exception_tag,
         from_clickhouse,
+        keep_alive,
         body,
         ending,
     })

@@ -8,11 +8,13 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `uri`, `settings`, `connection` | which server, user and table a target means |
+//! | `uri`, `settings`, `options`, `connection` | which server, user and table a target means, and how they are used |
 //! | `id`, `document`, `pattern` | which IDs, documents and patterns are accepted |
-//! | `escape`, `rowbinary`, `sql` | what is sent to the server |
+//! | `escape`, `rowbinary`, `gzip`, `sql` | what is sent to the server |
 //! | `response`, `network`, `rows`, `error` | what comes back, and what it means |
-//! | `store` | which statements make up each operation |
+//! | `client` | what is sent again after a fault |
+//! | `version`, `writes` | why no write is lost, and no expectation inexact |
+//! | `store`, `write`, `merge`, `history`, `tables`, `doctor` | which statements make up each operation |
 #![cfg_attr(
     not(target_arch = "wasm32"),
     allow(dead_code, reason = "only the component uses all of it")
@@ -20,16 +22,22 @@
 
 #[cfg(target_arch = "wasm32")]
 mod bindings;
+mod client;
 #[cfg(target_arch = "wasm32")]
 mod component;
 mod connection;
+mod doctor;
 mod document;
 mod error;
 mod escape;
+mod gzip;
+mod history;
 #[cfg(target_arch = "wasm32")]
 mod http;
 mod id;
+mod merge;
 mod network;
+mod options;
 mod pattern;
 mod redact;
 mod response;
@@ -38,4 +46,8 @@ mod rows;
 mod settings;
 mod sql;
 mod store;
+mod tables;
 mod uri;
+mod version;
+mod write;
+mod writes;

@@ -30,8 +30,16 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
+    /// Whether the next try may well succeed. A time-out is none: it has taken its time already.
+    pub(crate) fn is_passing(self) -> bool {
+        matches!(
+            self,
+            Self::Refused | Self::Unreachable | Self::NotSent | Self::Interrupted
+        )
+    }
+
     /// Whether nothing of the request can have reached the server.
-    fn before_sending(self) -> bool {
+    pub(crate) fn before_sending(self) -> bool {
         !matches!(
             self,
             Self::AnswerTimeout | Self::Interrupted | Self::TooLarge
@@ -94,7 +102,7 @@ mod tests {
             (Broken::Interrupted, true),
         ] {
             let (Error::Unavailable(failure) | Error::TimedOut(failure)) =
-                broken.error("http://h:1", Effect::Write)
+                broken.error("http://h:1", Effect::Once)
             else {
                 panic!();
             };

@@ -19,6 +19,8 @@ pub(crate) struct Response {
     pub(crate) exception_tag: Option<String>,
     /// Whether there is any header that only ClickHouse sends.
     pub(crate) from_clickhouse: bool,
+    /// `Keep-Alive`.
+    pub(crate) keep_alive: Option<String>,
     pub(crate) body: Vec<u8>,
     pub(crate) ending: Ending,
 }
@@ -50,8 +52,16 @@ pub(crate) mod code {
     /// Unknown user, wrong password, password required; then, since 20.x, all three in one.
     pub(super) const NOT_AUTHENTICATED: [i32; 4] = [192, 193, 194, 516];
     /// After these an insert may be stored all the same: the server was interrupted, or lost sight of it
-    /// (NETWORK_ERROR, TIMEOUTs, UNKNOWN_STATUS_OF_INSERT, QUERY_WAS_CANCELLED, UNFINISHED, KEEPER_EXCEPTION).
-    pub(super) const UNCERTAIN: [i32; 7] = [159, 209, 210, 319, 341, 394, 999];
+    /// (TIMEOUTs, NETWORK_ERROR, UNEXPECTED_ZOOKEEPER_ERROR, UNKNOWN_STATUS_OF_INSERT, UNFINISHED,
+    /// QUERY_WAS_CANCELLED, KEEPER_EXCEPTION).
+    pub(super) const UNCERTAIN: [i32; 8] = [159, 209, 210, 244, 319, 341, 394, 999];
+    /// After these another try may well succeed: too many queries (202) or parts (252) at once, a replica that is
+    /// read-only (242) or behind (286), Keeper out of reach or out of step (225, 244, 319, 999), a server that is
+    /// starting or stopping (236, 279).
+    pub(super) const PASSING: [i32; 10] = [202, 225, 236, 242, 244, 252, 279, 286, 319, 999];
+    /// After these a read may be made again: it was too slow once (159 TIMEOUT_EXCEEDED, 209 SOCKET_TIMEOUT), or the
+    /// server lost a connection of its own (210 NETWORK_ERROR).
+    pub(super) const PASSING_FOR_READS: [i32; 2] = [209, 210];
 }
 
 /// Lets an answer pass that is a result: a whole one, or its beginning where that was asked for.
@@ -150,6 +160,19 @@ impl Exception {
     }
 }
 
+/// Whether the request that was answered so may be sent again, with a chance that it succeeds.
+pub(crate) fn is_passing(response: &Response, effect: Effect) -> bool {
+    match exception(response, &str::to_owned) {
+        Some(Exception { code, .. }) => {
+            let certain = !code::UNCERTAIN.contains(&code);
+            (code::PASSING.contains(&code) && (certain || effect.may_be_repeated()))
+                || (code::PASSING_FOR_READS.contains(&code) && effect == Effect::Read)
+        }
+        // A gateway.
+        None => matches!(response.status, 502..=504) && effect.may_be_repeated(),
+    }
+}
+
 fn classify(exception: Exception, effect: Effect) -> Error {
     let Exception { code, name, text } = exception;
     let outcome = match code::UNCERTAIN.contains(&code) {
@@ -233,13 +256,14 @@ mod tests {
             exception_code: code.map(str::to_owned),
             exception_tag: Some("abcdefgh".to_owned()),
             from_clickhouse: true,
+            keep_alive: None,
             body: body.as_bytes().to_owned(),
             ending: Ending::Whole,
         }
     }
 
     fn failed(response: Response) -> Error {
-        check(response, Effect::Write, Answer::Whole, &connection()).unwrap_err()
+        check(response, Effect::Once, Answer::Whole, &connection()).unwrap_err()
     }
 
     #[test]
@@ -366,6 +390,37 @@ mod tests {
             panic!()
         };
         assert_eq!(error.outcome, Outcome::Unknown);
+    }
+
+    #[test]
+    fn passing_faults_are_told_from_lasting_ones() {
+        let passing = |code: &str, effect| {
+            let words = format!("Code: {code}. DB::Exception: words (NAME) (version 1)");
+            is_passing(&response(500, Some(code), &words), effect)
+        };
+        for effect in [Effect::Read, Effect::Repeatable, Effect::Once] {
+            assert!(
+                passing("252", effect) && passing("202", effect),
+                "{effect:?}"
+            );
+            assert!(
+                !passing("60", effect) && !passing("497", effect),
+                "{effect:?}"
+            );
+        }
+        // What may have been stored is not sent twice.
+        assert!(passing("319", Effect::Repeatable) && !passing("319", Effect::Once));
+        assert!(passing("209", Effect::Read) && !passing("209", Effect::Repeatable));
+        let gateway = |status| Response {
+            from_clickhouse: false,
+            exception_tag: None,
+            ..response(status, None, "")
+        };
+        assert!(
+            is_passing(&gateway(502), Effect::Read) && !is_passing(&gateway(502), Effect::Once)
+        );
+        assert!(!is_passing(&gateway(404), Effect::Read));
+        assert!(!is_passing(&response(200, None, "rows"), Effect::Read));
     }
 
     #[test]

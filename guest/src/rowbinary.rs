@@ -41,6 +41,25 @@ enum Type {
     Byte,
     /// `Int64` and `UInt64`: 8 bytes, the lowest first.
     Integer,
+    /// `DateTime64`: 8 bytes like those, in units of which this many nanoseconds make one.
+    Time(i64),
+}
+
+impl Type {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "String" | "LowCardinality(String)" => Self::String,
+            "Nullable(String)" | "LowCardinality(Nullable(String))" => Self::NullableString,
+            "Bool" | "UInt8" => Self::Byte,
+            "Int64" | "UInt64" => Self::Integer,
+            // `DateTime64(3)` or `DateTime64(3, 'Europe/Berlin')`: the zone is for people alone.
+            time => {
+                let inside = time.strip_prefix("DateTime64(")?.strip_suffix(')')?;
+                let precision: u32 = inside.split(',').next()?.trim().parse().ok()?;
+                Self::Time(10_i64.checked_pow(9_u32.checked_sub(precision)?)?)
+            }
+        })
+    }
 }
 
 /// A value, borrowed from the answer.
@@ -48,6 +67,7 @@ enum Type {
 pub(crate) enum Value<'a> {
     Null,
     Text(&'a str),
+    /// A number; a time as nanoseconds since 1970.
     Integer(i64),
 }
 
@@ -76,17 +96,11 @@ impl<'a> Reader<'a> {
             names.push(reader.text()?);
         }
         for name in names {
-            let kind = match reader.text()? {
-                "String" | "LowCardinality(String)" => Type::String,
-                "Nullable(String)" | "LowCardinality(Nullable(String))" => Type::NullableString,
-                "Bool" | "UInt8" => Type::Byte,
-                "Int64" | "UInt64" => Type::Integer,
-                other => {
-                    let message = format!(
-                        "its column `{name}` has the type {other}, which no state table has"
-                    );
-                    return Err(corrupt(&crate::error::one_line(&message)));
-                }
+            let text = reader.text()?;
+            let Some(kind) = Type::parse(text) else {
+                let message =
+                    format!("its column `{name}` has the type {text}, which no state table has");
+                return Err(corrupt(&crate::error::one_line(&message)));
             };
             reader.columns.push((name, kind));
         }
@@ -96,6 +110,11 @@ impl<'a> Reader<'a> {
     /// The place of the column `name`.
     pub(crate) fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|(known, _)| *known == name)
+    }
+
+    /// Whether the column `name` is a time in nanoseconds.
+    pub(crate) fn is_in_nanoseconds(&self, name: &str) -> bool {
+        self.columns.contains(&(name, Type::Time(1)))
     }
 
     /// Whether another row follows.
@@ -124,14 +143,17 @@ impl<'a> Reader<'a> {
                 _ => return Err(corrupt("a value is neither there nor NULL")),
             },
             Type::Byte => Value::Integer(self.byte()?.into()),
-            Type::Integer => {
-                let Some((bytes, rest)) = self.rest.split_first_chunk() else {
-                    return Err(truncated());
-                };
-                self.rest = rest;
-                Value::Integer(i64::from_le_bytes(*bytes))
-            }
+            Type::Integer => Value::Integer(self.integer()?),
+            Type::Time(unit) => Value::Integer(self.integer()?.saturating_mul(unit)),
         })
+    }
+
+    fn integer(&mut self) -> Result<i64, Error> {
+        let Some((bytes, rest)) = self.rest.split_first_chunk() else {
+            return Err(truncated());
+        };
+        self.rest = rest;
+        Ok(i64::from_le_bytes(*bytes))
     }
 
     fn byte(&mut self) -> Result<u8, Error> {
@@ -251,6 +273,27 @@ mod tests {
         }
         assert_eq!(read(&body[..start]).unwrap().len(), 0);
         assert_eq!(read(&body).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_time_of_any_precision_is_nanoseconds() {
+        for (kind, unit) in [
+            ("DateTime64(9)", 1),
+            ("DateTime64(3)", 1_000_000),
+            ("DateTime64(0, 'Europe/Berlin')", 1_000_000_000),
+        ] {
+            let mut body = header(&[("t", kind)]);
+            body.extend_from_slice(&7_i64.to_le_bytes());
+            assert_eq!(read(&body).unwrap(), [[Value::Integer(7 * unit)]], "{kind}");
+        }
+        for kind in [
+            "DateTime64(10)",
+            "DateTime64()",
+            "DateTime64(-1)",
+            "DateTime",
+        ] {
+            assert!(read(&header(&[("t", kind)])).is_err(), "{kind}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::document::is_plausible;
 use crate::error::{Error, one_line};
 use crate::response::Ending;
 use crate::rowbinary::{Reader, Value};
+use crate::version::Version;
 
 /// A state, or the mark that there was one.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,18 +13,48 @@ pub(crate) struct Row {
     pub(crate) partial: Option<String>,
     pub(crate) completed: Option<String>,
     pub(crate) deleted: bool,
-    /// `updated_at` in milliseconds since 1970.
-    pub(crate) version: i64,
+    pub(crate) version: Version,
+    /// In milliseconds since 1970.
+    pub(crate) written_ms: i64,
 }
 
-/// What an answer to `sql::find` says.
+/// What a write must know before it is made.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Head {
+    pub(crate) stored: Option<Stored>,
+    pub(crate) layout: Layout,
+}
+
+/// What is stored: a state or a tombstone.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) partial: Option<String>,
+    pub(crate) completed: Option<String>,
     pub(crate) deleted: bool,
-    /// Whether the table has the column that marks a tombstone.
-    pub(crate) has_tombstones: bool,
-    pub(crate) version: i64,
-    pub(crate) now: i64,
+    pub(crate) version: Version,
+    pub(crate) writes: String,
+    /// The server's clock at the reading.
+    pub(crate) now: Version,
+}
+
+/// Which table it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// One that we made or brought up to date.
+    Ours,
+    /// One as the Python backend makes it: without tombstones, and without what makes an expectation exact.
+    Plain,
+}
+
+/// A write that the history has, or one that lost against another of its version.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) partial: Option<String>,
+    pub(crate) completed: Option<String>,
+    pub(crate) deleted: bool,
+    pub(crate) version: Version,
+    pub(crate) written_ms: i64,
+    pub(crate) writes: String,
 }
 
 /// An answer and the places of its columns, whichever of them there are.
@@ -75,6 +106,28 @@ impl<'a> Answer<'a> {
         }
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.reader.column(name).is_some()
+    }
+
+    fn version(&self, name: &str) -> Result<Version, Error> {
+        Ok(Version::new(self.integer(name)?))
+    }
+
+    /// When a row was written. On a table without the column, every write has the clock as its version.
+    fn written_ms(&self) -> Result<i64, Error> {
+        let name = if self.has("written_at") {
+            "written_at"
+        } else {
+            "updated_at"
+        };
+        Ok(self.integer(name)? / 1_000_000)
+    }
+
+    fn state_document(&self, id: &str, name: &str) -> Result<Option<String>, Error> {
+        document(id, self.text(name)?)
+    }
+
     fn id(&self) -> Result<&'a str, Error> {
         self.text("state_id")?.ok_or_else(|| missing("state_id"))
     }
@@ -97,10 +150,11 @@ pub(crate) fn states(body: &[u8], ending: Ending) -> Result<Vec<Row>, Error> {
     while answer.next_whole(ending)? {
         let id = answer.id()?;
         rows.push(Row {
-            partial: document(id, answer.text("partial_state")?)?,
-            completed: document(id, answer.text("completed_state")?)?,
+            partial: answer.state_document(id, "partial_state")?,
+            completed: answer.state_document(id, "completed_state")?,
             deleted: answer.deleted(),
-            version: answer.integer("version")?,
+            version: answer.version("updated_at")?,
+            written_ms: answer.written_ms()?,
             id: id.to_owned(),
         });
     }
@@ -129,18 +183,101 @@ pub(crate) fn ids(body: &[u8], ending: Ending) -> Result<Vec<(String, bool)>, Er
     Ok(ids)
 }
 
-/// Reads an answer to `sql::find`.
-pub(crate) fn found(body: &[u8]) -> Result<Option<Found>, Error> {
+/// Reads an answer to `sql::head` for the state `id`.
+pub(crate) fn head(id: &str, body: &[u8]) -> Result<Head, Error> {
     let mut answer = Answer::new(body)?;
+    let nanoseconds = answer.reader.is_in_nanoseconds("updated_at");
+    let layout = match nanoseconds && answer.has("writes") && answer.has("deleted") {
+        true => Layout::Ours,
+        false => Layout::Plain,
+    };
     if !answer.next()? {
-        return Ok(None);
+        return Ok(Head {
+            stored: None,
+            layout,
+        });
     }
-    Ok(Some(Found {
+    let writes = match layout {
+        Layout::Ours => answer.text("writes")?.unwrap_or_default().to_owned(),
+        Layout::Plain => String::new(),
+    };
+    let stored = Stored {
+        partial: answer.state_document(id, "partial_state")?,
+        completed: answer.state_document(id, "completed_state")?,
         deleted: answer.deleted(),
-        has_tombstones: answer.value("deleted").is_some(),
-        version: answer.integer("version")?,
-        now: answer.integer("now")?,
-    }))
+        version: answer.version("updated_at")?,
+        writes,
+        now: answer.version("now")?,
+    };
+    Ok(Head {
+        stored: Some(stored),
+        layout,
+    })
+}
+
+/// Reads an answer to `sql::confirm`: versions, and the `writes` of each.
+pub(crate) fn confirmed(body: &[u8]) -> Result<Vec<(Version, String)>, Error> {
+    let mut answer = Answer::new(body)?;
+    let mut rows = Vec::new();
+    while answer.next()? {
+        let writes = answer.text("writes")?.unwrap_or_default();
+        rows.push((answer.version("version")?, writes.to_owned()));
+    }
+    Ok(rows)
+}
+
+/// Reads an answer to `sql::last_deletion`: the version of the deletion, and the server's clock.
+pub(crate) fn last_deletion(body: &[u8]) -> Result<(Version, Version), Error> {
+    let mut answer = Answer::new(body)?;
+    match answer.next()? {
+        true => Ok((answer.version("version")?, answer.version("now")?)),
+        false => Err(missing("version")),
+    }
+}
+
+/// Reads an answer to `sql::clock`.
+pub(crate) fn clock(body: &[u8]) -> Result<Version, Error> {
+    let mut answer = Answer::new(body)?;
+    match answer.next()? {
+        true => answer.version("now"),
+        false => Err(missing("now")),
+    }
+}
+
+/// Reads an answer to `sql::history`. What is stored there and is no document is left out: it can't be restored.
+pub(crate) fn changes(body: &[u8], ending: Ending) -> Result<Vec<Change>, Error> {
+    let mut answer = Answer::new(body)?;
+    let mut changes = Vec::new();
+    while answer.next_whole(ending)? {
+        changes.push(Change {
+            partial: answer
+                .state_document("", "partial_state")
+                .unwrap_or_default(),
+            completed: answer
+                .state_document("", "completed_state")
+                .unwrap_or_default(),
+            deleted: answer.deleted(),
+            version: answer.version("updated_at")?,
+            written_ms: answer.written_ms()?,
+            writes: answer.text("writes")?.unwrap_or_default().to_owned(),
+        });
+    }
+    Ok(changes)
+}
+
+/// Reads an answer of texts, whatever its columns are called.
+pub(crate) fn texts(body: &[u8]) -> Result<Vec<Vec<String>>, Error> {
+    let mut answer = Answer::new(body)?;
+    let mut rows = Vec::new();
+    while answer.next()? {
+        let text = |value: &Value<'_>| match value {
+            Value::Text(text) => (*text).to_owned(),
+            Value::Integer(number) => number.to_string(),
+            Value::Null => String::new(),
+        };
+        rows.push(answer.row.iter().map(text).collect());
+    }
+    Ok(rows)
 }
 
 /// Reads an answer to `sql::count`: how many states there are.
@@ -178,7 +315,7 @@ mod tests {
         ("state_id", "String"),
         ("partial_state", "Nullable(String)"),
         ("completed_state", "Nullable(String)"),
-        ("version", "Int64"),
+        ("updated_at", "DateTime64(3)"),
     ];
 
     fn state(partial: Option<&str>) -> Result<Vec<Row>, Error> {
@@ -198,7 +335,11 @@ mod tests {
         for text in [None, Some("")] {
             let rows = state(text).unwrap();
             assert_eq!(rows[0].partial, None);
-            assert_eq!((rows[0].version, rows[0].deleted), (7, false));
+            assert_eq!(
+                (rows[0].version, rows[0].deleted),
+                (Version::new(7_000_000), false)
+            );
+            assert_eq!(rows[0].written_ms, 7);
         }
         assert_eq!(state(Some("{}")).unwrap()[0].partial.as_deref(), Some("{}"));
     }

@@ -54,8 +54,22 @@ const fn setting(
     }
 }
 
-/// All settings, in the order of the Python backend.
-pub(crate) const SETTINGS: [Setting; 8] = [
+const fn text(name: &'static str, label: &'static str) -> Setting {
+    setting(name, Kind::Text, None, label)
+}
+
+const fn boolean(name: &'static str, default: &'static str, label: &'static str) -> Setting {
+    Setting {
+        default: Some(default),
+        ..setting(name, Kind::Boolean, None, label)
+    }
+}
+
+/// What begins so is a setting of ClickHouse itself, handed on by the rest of its name.
+pub(crate) const EXTRA_PREFIX: &str = "setting_";
+
+/// All settings: those of the Python backend in its order, then ours.
+pub(crate) const SETTINGS: [Setting; 20] = [
     Setting {
         default: Some("localhost"),
         ..setting("host", Kind::Text, Some(Role::Host), "ClickHouse Host")
@@ -66,12 +80,7 @@ pub(crate) const SETTINGS: [Setting; 8] = [
         Some(Role::Port),
         "ClickHouse Port (HTTP interface)",
     ),
-    setting(
-        "database",
-        Kind::Text,
-        None,
-        "ClickHouse Database (of the connection)",
-    ),
+    text("database", "ClickHouse Database (of the connection)"),
     setting("user", Kind::Text, Some(Role::User), "ClickHouse User"),
     Setting {
         sensitive: true,
@@ -90,22 +99,79 @@ pub(crate) const SETTINGS: [Setting; 8] = [
     ),
     Setting {
         default: Some("meltano"),
-        ..setting(
+        ..text(
             "schema",
-            Kind::Text,
-            None,
             "ClickHouse Schema (the database that holds the state)",
         )
     },
     Setting {
         default: Some("state"),
-        ..setting(
-            "table",
-            Kind::Text,
-            None,
-            "ClickHouse Table (the table that holds the state)",
+        ..text("table", "ClickHouse Table (the table that holds the state)")
+    },
+    text(
+        "cluster",
+        "Cluster on which tables are made (ON CLUSTER); none: on this server",
+    ),
+    Setting {
+        default: Some("ReplacingMergeTree"),
+        ..text(
+            "engine",
+            "Table engine of new tables: ReplacingMergeTree, ReplicatedReplacingMergeTree('path', 'replica') or SharedReplacingMergeTree",
         )
     },
+    text(
+        "insert_quorum",
+        "How many replicas must have a write before it counts: a number or `auto` (insert_quorum)",
+    ),
+    boolean(
+        "select_sequential_consistency",
+        "false",
+        "Whether a read waits for all writes that a quorum has (select_sequential_consistency)",
+    ),
+    Setting {
+        default: Some("10"),
+        ..text("connect_timeout", "Seconds to wait for a connection")
+    },
+    Setting {
+        default: Some("60"),
+        ..text(
+            "request_timeout",
+            "Seconds to wait for an answer, and to try again after passing faults",
+        )
+    },
+    boolean(
+        "compress",
+        "false",
+        "Whether bodies above 1 KiB are sent and asked for as gzip (enable_http_compression)",
+    ),
+    boolean(
+        "skip_unchanged",
+        "true",
+        "Whether a write of what is stored already writes nothing",
+    ),
+    boolean(
+        "refuse_empty",
+        "false",
+        "Whether a write that would empty a state is refused",
+    ),
+    boolean(
+        "history",
+        "false",
+        "Whether new tables keep the history of states, in <table>_history",
+    ),
+    Setting {
+        default: Some("30"),
+        ..setting(
+            "history_days",
+            Kind::Integer,
+            None,
+            "Days after which a state's history is forgotten (TTL)",
+        )
+    },
+    text(
+        "setting_*",
+        "Any other setting of ClickHouse, such as setting_max_memory_usage",
+    ),
 ];
 
 /// The environment variable of a setting: Meltano's rule for `state_backend.clickhouse.<name>`.
@@ -128,7 +194,7 @@ impl<'a> Values<'a> {
         let names = given.iter().map(|(name, _)| ("setting", name));
         let parameters = uri.query.iter().map(|(name, _)| ("URI parameter", name));
         for (what, name) in names.chain(parameters) {
-            if !SETTINGS.iter().any(|setting| setting.name == name) {
+            if !is_known(name) {
                 return Err(Error::InvalidInput(format!(
                     "there is no {what} `{}`; {}",
                     crate::error::one_line(name),
@@ -162,6 +228,29 @@ impl<'a> Values<'a> {
         self.text(name).or_else(default).unwrap_or_default()
     }
 
+    /// The settings of ClickHouse itself, by their own names, each once.
+    pub(crate) fn extra(&self) -> Vec<(&'a str, &'a str)> {
+        let given = self.given.iter().chain(&self.uri.query);
+        let mut names: Vec<&str> = given
+            .filter_map(|(name, _)| name.strip_prefix(EXTRA_PREFIX))
+            .filter(|name| *name != "*")
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+            .into_iter()
+            .filter_map(|name| Some((name, self.text(&format!("{EXTRA_PREFIX}{name}"))?)))
+            .collect()
+    }
+
+    /// A boolean, or its default.
+    pub(crate) fn boolean_or_default(&self, name: &str) -> Result<bool, Error> {
+        match self.boolean(name)? {
+            Some(value) => Ok(value),
+            None => Ok(self.text_or_default(name) == "true"),
+        }
+    }
+
     /// A port; 0 counts as none, as in the Python backend.
     pub(crate) fn port(&self) -> Result<Option<u16>, Error> {
         let port = match self.text("port") {
@@ -188,6 +277,13 @@ impl<'a> Values<'a> {
             ))),
         }
     }
+}
+
+fn is_known(name: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.name == name)
+        || name
+            .strip_prefix(EXTRA_PREFIX)
+            .is_some_and(|rest| !rest.is_empty())
 }
 
 fn last<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {

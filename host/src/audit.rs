@@ -14,7 +14,7 @@ const WASI_VERSION: &str = "0.2.";
 /// The contract that this host speaks.
 const CONTRACT: &str = "pipeline:state/";
 const CONTRACT_VERSION: &str = "0.1.0";
-const REQUIRED_EXPORTS: [&str; 2] = ["registration", "store"];
+const REQUIRED_EXPORTS: [&str; 4] = ["registration", "store", "history", "maintenance"];
 
 /// The names of the interfaces of a component.
 pub(crate) struct Interfaces {

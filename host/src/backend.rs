@@ -5,13 +5,12 @@ use std::sync::Arc;
 use wasmtime::Store;
 
 use crate::bindings::Plugin as Instance;
-use crate::bindings::exports::pipeline::state::store::Guest;
 use crate::bindings::pipeline::state::types as wit;
 use crate::call::{self, Access, CallState, Limits};
 use crate::outbound::{Client, Outbound};
 use crate::plugin::Plugin;
 use crate::target::Target;
-use crate::{Entry, Error, IdPage, Page, State, StateId};
+use crate::{Change, Entry, Error, Expectation, Finding, IdPage, Page, State, StateId, Version};
 
 /// A store of pipeline state. Cheap to clone; clones share one pool of connections.
 ///
@@ -61,8 +60,11 @@ impl Backend {
     /// All but those of loading plugins; see [`Error`].
     pub async fn get(&self, id: &StateId) -> Result<Option<Entry>, Error> {
         let entry = self
-            .call(Access::Read, async |store, guest, target| {
-                guest.call_get(store, target, &id.0).await
+            .call(Access::Read, async |store, plugin, target| {
+                plugin
+                    .pipeline_state_store()
+                    .call_get(store, target, &id.0)
+                    .await
             })
             .await?;
         Ok(entry.map(Entry::from))
@@ -85,8 +87,9 @@ impl Backend {
     ) -> Result<Page, Error> {
         let after = after.map(|id| &id.0);
         let page = self
-            .call(Access::Read, async |store, guest, target| {
-                guest
+            .call(Access::Read, async |store, plugin, target| {
+                plugin
+                    .pipeline_state_store()
                     .call_get_page(store, target, pattern, after, limit)
                     .await
             })
@@ -110,8 +113,9 @@ impl Backend {
     ) -> Result<IdPage, Error> {
         let after = after.map(|id| &id.0);
         let page = self
-            .call(Access::Read, async |store, guest, target| {
-                guest
+            .call(Access::Read, async |store, plugin, target| {
+                plugin
+                    .pipeline_state_store()
                     .call_get_ids(store, target, pattern, after, limit)
                     .await
             })
@@ -122,19 +126,110 @@ impl Backend {
         })
     }
 
-    /// Stores a state, whatever was there before. Meltano's `set`.
+    /// Stores a state in place of what is there, and says its version. Meltano's `set`.
     ///
-    /// Once this is `Ok`, the state is stored.
+    /// Once this is `Ok`, the state is stored. One that is stored already may be left as it is, at its version.
     ///
     /// # Errors
     ///
     /// As for [`Backend::get`]. [`Error::outcome`] tells whether it may have been stored all the same.
-    pub async fn set(&self, id: &StateId, state: State) -> Result<(), Error> {
+    pub async fn set(&self, id: &StateId, state: State) -> Result<Version, Error> {
+        self.set_if(id, state, Expectation::Any).await
+    }
+
+    /// Stores a state where the stored one is what is expected.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = harness::ClickHouse::start()?;
+    /// # let plugins = pipeline_state::Plugins::builder().build().await?;
+    /// # let backend = plugins.open(&server.uri("x"), &pipeline_state::Settings::new())?;
+    /// use pipeline_state::{Error, Expectation, State, StateId};
+    ///
+    /// let id = StateId::from("dev:tap-a-to-target-b");
+    /// let state = |n: u32| State { completed: Some(format!("{{\"n\": {n}}}")), partial: None };
+    /// let first = backend.set_if(&id, state(1), Expectation::Absent).await?;
+    /// backend.set_if(&id, state(2), Expectation::Version(first)).await?;
+    /// let late = backend.set_if(&id, state(3), Expectation::Version(first)).await;
+    /// assert!(matches!(late, Err(Error::Conflict { stored: Some(version) }) if version > first));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::set`], and [`Error::Conflict`].
+    pub async fn set_if(
+        &self,
+        id: &StateId,
+        state: State,
+        expect: Expectation,
+    ) -> Result<Version, Error> {
         let state = wit::State::from(state);
-        self.call(Access::Write, async |store, guest, target| {
-            guest.call_set(store, target, &id.0, &state).await
+        let expect = wit::Expectation::from(expect);
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_store();
+            guest.call_set(store, target, &id.0, &state, expect).await
         })
         .await
+        .map(Version::from)
+    }
+
+    /// Stores many states in place of what is there, and says how many. Meltano's `set_all`.
+    ///
+    /// Of two of one ID the later one counts. All of them are in the plugin's memory at once: some
+    /// thousand states of a few kilobytes are a good number.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::set`]; some of them may be stored then.
+    pub async fn set_many(&self, states: Vec<(StateId, State)>) -> Result<u32, Error> {
+        let states: Vec<(String, wit::State)> = states
+            .into_iter()
+            .map(|(id, state)| (id.0, state.into()))
+            .collect();
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_store();
+            guest.call_set_many(store, target, &states).await
+        })
+        .await
+    }
+
+    /// Adds to a state what a pipeline has got to, and says the version. Meltano's `update`.
+    ///
+    /// A state whose completed document has members replaces what is there; any other one's partial document is
+    /// merged into the stored partial one. No concurrent write is lost, and no lock is needed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = harness::ClickHouse::start()?;
+    /// # let plugins = pipeline_state::Plugins::builder().build().await?;
+    /// # let backend = plugins.open(&server.uri("x"), &pipeline_state::Settings::new())?;
+    /// use pipeline_state::{State, StateId};
+    ///
+    /// let id = StateId::from("dev:tap-a-to-target-b");
+    /// let partial = |document: &str| State { completed: None, partial: Some(document.to_owned()) };
+    /// backend.update(&id, partial(r#"{"singer_state": {"a": 1}}"#)).await?;
+    /// backend.update(&id, partial(r#"{"singer_state": {"b": 2}}"#)).await?;
+    /// let entry = backend.get(&id).await?.expect("it was stored");
+    /// assert_eq!(entry.state, partial(r#"{"singer_state": {"a": 1,"b": 2}}"#));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::set`]; [`Error::InvalidInput`] where an object would be merged into something that is none.
+    pub async fn update(&self, id: &StateId, state: State) -> Result<Version, Error> {
+        let state = wit::State::from(state);
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_store();
+            guest.call_update(store, target, &id.0, &state).await
+        })
+        .await
+        .map(Version::from)
     }
 
     /// Deletes a state; false where there was none. Meltano's `delete`.
@@ -143,8 +238,19 @@ impl Backend {
     ///
     /// As for [`Backend::set`].
     pub async fn delete(&self, id: &StateId) -> Result<bool, Error> {
-        self.call(Access::Write, async |store, guest, target| {
-            guest.call_delete(store, target, &id.0).await
+        self.delete_if(id, Expectation::Any).await
+    }
+
+    /// Deletes a state where the stored one is what is expected.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::set_if`].
+    pub async fn delete_if(&self, id: &StateId, expect: Expectation) -> Result<bool, Error> {
+        let expect = wit::Expectation::from(expect);
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_store();
+            guest.call_delete(store, target, &id.0, expect).await
         })
         .await
     }
@@ -155,8 +261,66 @@ impl Backend {
     ///
     /// As for [`Backend::set`].
     pub async fn clear(&self) -> Result<u64, Error> {
-        self.call(Access::Write, async |store, guest, target| {
-            guest.call_clear(store, target).await
+        self.call(Access::Write, async |store, plugin, target| {
+            plugin
+                .pipeline_state_store()
+                .call_clear(store, target)
+                .await
+        })
+        .await
+    }
+
+    /// The last writes of one state, the newest first, up to `limit` of them, all before the version `before`
+    /// where that is given. To restore a state is to [`Backend::set`] what it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::get`]; [`Error::InvalidInput`] where the store keeps no history, with what to do.
+    pub async fn versions(
+        &self,
+        id: &StateId,
+        before: Option<Version>,
+        limit: u32,
+    ) -> Result<Vec<Change>, Error> {
+        let before = before.map(Version::get);
+        let changes = self
+            .call(Access::Read, async |store, plugin, target| {
+                let guest = plugin.pipeline_state_history();
+                guest
+                    .call_versions(store, target, &id.0, before, limit)
+                    .await
+            })
+            .await?;
+        Ok(changes.into_iter().map(Change::from).collect())
+    }
+
+    /// Looks at the store and at all that could stand between it and a pipeline. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] and [`Error::MissingSetting`] for a target that can't be used. What can't be reached is
+    /// a [`Finding`].
+    pub async fn check(&self) -> Result<Vec<Finding>, Error> {
+        let findings = self
+            .call(Access::Read, async |store, plugin, target| {
+                let guest = plugin.pipeline_state_maintenance();
+                guest.call_check(store, target).await
+            })
+            .await?;
+        Ok(findings.into_iter().map(Finding::from).collect())
+    }
+
+    /// Brings what an earlier version, or another program, has made up to date. Says what it did, a line each.
+    ///
+    /// It changes no state, may be run while pipelines write, and may be run again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::set`].
+    pub async fn migrate(&self) -> Result<Vec<String>, Error> {
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_maintenance();
+            guest.call_migrate(store, target).await
         })
         .await
     }
@@ -166,7 +330,7 @@ impl Backend {
         access: Access,
         function: impl AsyncFnOnce(
             &mut Store<CallState>,
-            &Guest,
+            &Instance,
             &wit::Target,
         ) -> wasmtime::Result<Result<T, wit::Error>>,
     ) -> Result<T, Error> {
@@ -186,7 +350,7 @@ impl Backend {
             outbound,
             access,
             async |instance: &Instance, store: &mut Store<CallState>| {
-                function(store, instance.pipeline_state_store(), &target.contract).await
+                function(store, instance, &target.contract).await
             },
         )
         .await

@@ -14,6 +14,7 @@ wasmtime::component::bindgen!({
     with: {
         "wasi:clocks": wasmtime_wasi::p2::bindings::clocks,
         "wasi:http": wasmtime_wasi_http::p2::bindings::http,
+        "wasi:random": wasmtime_wasi::p2::bindings::random,
         "wasi:io": wasmtime_wasi::p2::bindings::io,
     },
 });

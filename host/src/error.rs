@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 
+use crate::Version;
 use crate::bindings::pipeline::state::types as wit;
 
 /// What a failed call may have done to the store.
@@ -43,6 +44,15 @@ pub enum Error {
     /// The store knows the user and forbids the operation.
     #[error("{0}")]
     AccessDenied(String),
+    /// A write did not find what it expected; nothing was written.
+    #[error("{}; nothing was written", match .stored {
+        Some(version) => format!("the stored state has the version {version}, which is not the expected one"),
+        None => String::from("there is no such state, and one was expected"),
+    })]
+    Conflict {
+        /// The version that is stored; none where there is no state.
+        stored: Option<Version>,
+    },
     /// The store could not be reached, or the connection broke.
     #[error("{message}")]
     Unavailable {
@@ -183,6 +193,9 @@ impl From<wit::Error> for Error {
                 outcome: error.outcome.into(),
             },
             wit::Error::Corrupt(text) => Error::Corrupt(text),
+            wit::Error::Conflict(version) => Error::Conflict {
+                stored: version.map(Version::from),
+            },
         }
     }
 }

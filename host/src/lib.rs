@@ -52,6 +52,7 @@ mod origin;
 mod outbound;
 mod plugin;
 mod plugins;
+mod report;
 mod settings;
 mod state;
 mod target;
@@ -60,8 +61,9 @@ pub use backend::Backend;
 pub use error::{Error, Outcome};
 pub use plugin::{Description, Inspection, Role, SettingInfo};
 pub use plugins::{Builder, Plugins, Served};
+pub use report::{Finding, Severity};
 pub use settings::Settings;
-pub use state::{Entry, IdPage, Page, State, StateId, Version};
+pub use state::{Change, Entry, Expectation, IdPage, Page, State, StateId, Version};
 
 /// The README's examples are compiled with the documentation's.
 #[cfg(doctest)]

@@ -39,7 +39,8 @@ pub struct Description {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SettingInfo {
-    /// Its name: in [`Settings::set`](crate::Settings::set) and in the query of the URI.
+    /// Its name: in [`Settings::set`](crate::Settings::set) and in the query of the URI. One that ends in `*` stands
+    /// for all names that begin so.
     pub name: String,
     /// What its value must look like: `text`, `integer` or `boolean`.
     pub kind: &'static str,
@@ -307,6 +308,7 @@ pub(crate) mod tests {
                 setting("port", Some(wit::SettingRole::Port), None),
                 setting("secure", Some(wit::SettingRole::Tls), None),
                 setting("table", None, Some("state")),
+                setting("extra_*", None, None),
             ],
             default_ports: wit::DefaultPorts {
                 plain: 8123,

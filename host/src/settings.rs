@@ -59,26 +59,41 @@ impl Settings {
         description: &Description,
     ) -> Vec<(String, String)> {
         let ours = format!("{OUR_PREFIX}{}_", variable_part(scheme));
-        let from_environment = description.settings.iter().filter_map(|setting| {
-            let value = self
-                .variable(&format!("{ours}{}", variable_part(&setting.name)))
-                .or_else(|| self.variable(&setting.env))?;
-            Some((setting.name.clone(), value.to_owned()))
+        // The more important ones later.
+        let from_environment = description.settings.iter().flat_map(|setting| {
+            let own = format!("{ours}{}", variable_part(&setting.name));
+            [setting.env.clone(), own]
+                .into_iter()
+                .flat_map(|variable| self.values(&variable, &setting.name))
         });
         let given = self.given.iter().filter(|(_, value)| !value.is_empty());
         from_environment.chain(given.cloned()).collect()
     }
 
-    fn variable(&self, wanted: &str) -> Option<&str> {
+    /// The settings that a variable gives: one, or, where names end in `*`, one for each variable that begins so.
+    fn values(&self, variable: &str, setting: &str) -> Vec<(String, String)> {
+        let stem = variable.strip_suffix('*').zip(setting.strip_suffix('*'));
+        let name = |found: &str| match stem {
+            None => (found == variable).then(|| setting.to_owned()),
+            Some((variable, setting)) => found
+                .strip_prefix(variable)
+                .filter(|rest| !rest.is_empty())
+                .map(|rest| format!("{setting}{}", rest.to_ascii_lowercase())),
+        };
         self.environment
             .iter()
-            .find(|(name, value)| name == wanted && !value.is_empty())
-            .map(|(_, value)| value.as_str())
+            .filter(|(_, value)| !value.is_empty())
+            .filter_map(|(found, value)| Some((name(found)?, value.clone())))
+            .collect()
     }
 }
 
-/// A scheme or a setting's name as a part of a variable's: in upper case, with `_` for what a name can't hold.
+/// A scheme or a setting's name as a part of a variable's: in upper case, with `_` for what a name can't hold, but
+/// for a `*` at its end.
 pub(crate) fn variable_part(name: &str) -> String {
+    if let Some(stem) = name.strip_suffix('*') {
+        return format!("{}*", variable_part(stem));
+    }
     name.chars()
         .map(|c| match c {
             'a'..='z' => c.to_ascii_uppercase(),
@@ -140,6 +155,18 @@ mod tests {
             .set("host", "first")
             .set("host", "given");
         assert_eq!(value(&given, "host").unwrap(), "given");
+    }
+
+    #[test]
+    fn a_name_that_ends_in_an_asterisk_stands_for_all_that_begin_so() {
+        let any = settings(&[
+            ("MELTANO_STATE_BACKEND_STORE_EXTRA_A_B", "1"),
+            ("PIPELINE_STATE_STORE_EXTRA_A_B", "2"),
+            ("MELTANO_STATE_BACKEND_STORE_EXTRA_", "3"),
+        ]);
+        assert_eq!(value(&any, "extra_a_b").unwrap(), "2");
+        assert_eq!(value(&any, "extra_"), None);
+        assert_eq!(variable_part("a-b*"), "A_B*");
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::num::ParseIntError;
 use std::str::FromStr;
 
 use serde_json::value::RawValue;
 
 use crate::Error;
+use crate::bindings::exports::pipeline::state::history;
 use crate::bindings::pipeline::state::types as wit;
 
 /// The name of one pipeline's state. Any text; the plugin says how long it may be.
@@ -54,6 +56,14 @@ impl fmt::Display for StateId {
 }
 
 /// Which write of a state an entry is from. It grows with each write of one ID, and means nothing but its order.
+///
+/// ```
+/// use pipeline_state::Version;
+///
+/// let version: Version = "1796199517390704202".parse()?;
+/// assert_eq!(version, Version::from(1796199517390704202));
+/// # Ok::<(), std::num::ParseIntError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u64);
 
@@ -64,10 +74,40 @@ impl Version {
     }
 }
 
+impl From<u64> for Version {
+    fn from(number: u64) -> Version {
+        Version(number)
+    }
+}
+
+impl FromStr for Version {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Version, ParseIntError> {
+        text.parse().map(Version)
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(out)
     }
+}
+
+/// What a write expects to find. Where it finds something else, nothing is written, and it fails with
+/// [`Error::Conflict`].
+///
+/// This holds exactly, whatever other writers do at the same moment: of all writes that expect the same version, one
+/// at most succeeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expectation {
+    /// Whatever there is.
+    #[default]
+    Any,
+    /// No state.
+    Absent,
+    /// The state as it was at this version.
+    Version(Version),
 }
 
 /// What a pipeline remembers: Meltano's `MeltanoState`.
@@ -163,8 +203,20 @@ pub struct Entry {
     pub state: State,
     /// Which write it is from.
     pub version: Version,
-    /// When it was written by the store's clock, in milliseconds since 1970-01-01T00:00:00Z.
+    /// When it was written, by the store's clock, in milliseconds since 1970-01-01T00:00:00Z.
     pub updated_at_ms: u64,
+}
+
+/// A write that was made: what the history has of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Its version.
+    pub version: Version,
+    /// When it was made, by the store's clock, in milliseconds since 1970-01-01T00:00:00Z.
+    pub written_at_ms: u64,
+    /// What was stored; none where the state was deleted.
+    pub state: Option<State>,
 }
 
 /// Some entries in the order of their IDs.
@@ -196,14 +248,40 @@ impl From<State> for wit::State {
     }
 }
 
+impl From<wit::State> for State {
+    fn from(state: wit::State) -> State {
+        State {
+            completed: state.completed,
+            partial: state.partial,
+        }
+    }
+}
+
+impl From<Expectation> for wit::Expectation {
+    fn from(expectation: Expectation) -> wit::Expectation {
+        match expectation {
+            Expectation::Any => wit::Expectation::Any,
+            Expectation::Absent => wit::Expectation::Absent,
+            Expectation::Version(version) => wit::Expectation::Version(version.0),
+        }
+    }
+}
+
+impl From<history::Change> for Change {
+    fn from(change: history::Change) -> Change {
+        Change {
+            version: Version(change.version),
+            written_at_ms: change.written_at_ms,
+            state: change.state.map(State::from),
+        }
+    }
+}
+
 impl From<wit::Entry> for Entry {
     fn from(entry: wit::Entry) -> Entry {
         Entry {
             id: StateId(entry.id),
-            state: State {
-                completed: entry.state.completed,
-                partial: entry.state.partial,
-            },
+            state: State::from(entry.state),
             version: Version(entry.version),
             updated_at_ms: entry.updated_at_ms,
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
-use pipeline_state::{Error, StateId};
+use pipeline_state::{Error, StateId, Version};
 
 /// The variables that may hold the URI, the first one that is set counts.
 const URI_VARIABLES: [&str; 2] = ["PIPELINE_STATE_URI", "MELTANO_STATE_BACKEND_URI"];
@@ -22,7 +22,7 @@ Exit codes:
    4  a setting is missing                 12  a plugin can't be used, or two serve one scheme
    5  unknown user or wrong password       13  the plugin asked for a forbidden origin
    6  the user may not do this             14  the plugin broke off
-   7  the store can't be reached
+   7  the store can't be reached           15  the stored state is not the expected one
 
 Examples:
   export PIPELINE_STATE_URI=clickhouse://app:secret@localhost:8123/analytics
@@ -82,6 +82,25 @@ pub(super) enum Command {
         /// Whose state
         id: StateId,
     },
+    /// Print the last versions of a state, the newest first
+    History {
+        /// Whose state
+        id: StateId,
+        /// How many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+    },
+    /// Store what a state was at an earlier version, as a new version
+    Restore {
+        /// Whose state
+        id: StateId,
+        /// The version, as `history` prints it
+        version: Version,
+    },
+    /// Look at the store, the user and the table, and say what is wrong and what to do
+    Doctor,
+    /// Bring the tables up to date; changes no state
+    Migrate,
     /// Delete all states
     Clear {
         /// Really do it

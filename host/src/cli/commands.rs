@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
-use pipeline_state::{Backend, Description, Inspection, Plugins, State, StateId};
+use pipeline_state::{
+    Backend, Description, Finding, Inspection, Plugins, Severity, State, StateId, Version,
+};
 
 use super::failure::Failure;
 
@@ -37,7 +40,8 @@ pub(super) async fn get(backend: &Backend, id: &StateId) -> Result<(), Failure> 
 }
 
 pub(super) async fn set(backend: &Backend, id: &StateId, state: State) -> Result<(), Failure> {
-    Ok(backend.set(id, state).await?)
+    backend.set(id, state).await?;
+    Ok(())
 }
 
 pub(super) async fn delete(backend: &Backend, id: &StateId) -> Result<(), Failure> {
@@ -45,6 +49,78 @@ pub(super) async fn delete(backend: &Backend, id: &StateId) -> Result<(), Failur
         true => Ok(()),
         false => Err(Failure::NoSuchState(id.to_string())),
     }
+}
+
+/// A line for each version: the version, the time, and the state, or that it was deleted.
+pub(super) async fn history(backend: &Backend, id: &StateId, limit: u32) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    for change in backend.versions(id, None, limit).await? {
+        let state = match &change.state {
+            Some(state) => state.to_json(),
+            None => String::from("deleted"),
+        };
+        let time = utc(change.written_at_ms);
+        writeln!(out, "{}\t{time}\t{state}", change.version)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn utc(milliseconds: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(milliseconds);
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+pub(super) async fn restore(
+    backend: &Backend,
+    id: &StateId,
+    version: Version,
+) -> Result<(), Failure> {
+    let missing = || Failure::NoSuchVersion {
+        id: id.to_string(),
+        version,
+    };
+    // The newest one before the version after it.
+    let before = Version::from(version.get().saturating_add(1));
+    let changes = backend.versions(id, Some(before), 1).await?;
+    let change = changes
+        .into_iter()
+        .find(|change| change.version == version)
+        .ok_or_else(missing)?;
+    match change.state {
+        Some(state) => drop(backend.set(id, state).await?),
+        None => drop(backend.delete(id).await?),
+    }
+    Ok(())
+}
+
+/// Prints every finding; fails if one is a problem.
+pub(super) async fn doctor(backend: &Backend) -> Result<(), Failure> {
+    let findings = backend.check().await?;
+    let mut out = io::stdout().lock();
+    for finding in &findings {
+        writeln!(
+            out,
+            "{:<8} {:<11} {}",
+            finding.severity, finding.subject, finding.text
+        )?;
+        if let Some(mend) = &finding.mend {
+            writeln!(out, "{:<20} -> {mend}", "")?;
+        }
+    }
+    let problems = |finding: &&Finding| finding.severity == Severity::Problem;
+    match findings.iter().filter(problems).count() {
+        0 => Ok(()),
+        count => Err(Failure::Problems(count)),
+    }
+}
+
+pub(super) async fn migrate(backend: &Backend) -> Result<(), Failure> {
+    let done = backend.migrate().await?;
+    let mut out = io::stdout().lock();
+    if done.is_empty() {
+        writeln!(out, "nothing to do")?;
+    }
+    Ok(done.iter().try_for_each(|line| writeln!(out, "{line}"))?)
 }
 
 pub(super) async fn clear(backend: &Backend, force: bool) -> Result<(), Failure> {

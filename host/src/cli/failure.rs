@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use pipeline_state::{Error, Outcome};
+use pipeline_state::{Error, Outcome, Version};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -14,6 +14,13 @@ pub(super) enum Failure {
     },
     #[error("there is no state `{0}`")]
     NoSuchState(String),
+    #[error("the history of `{id}` has no version {version}; see `pipeline-state history`")]
+    NoSuchVersion { id: String, version: Version },
+    #[error("{}", match .0 {
+        1 => String::from("there is a problem"),
+        count => format!("there are {count} problems"),
+    })]
+    Problems(usize),
     #[error("{path}: {error}", path = .path.display())]
     File { path: PathBuf, error: io::Error },
     #[error("{0}")]
@@ -38,7 +45,9 @@ impl Failure {
         match self {
             Failure::Io(_) | Failure::File { .. } => 1,
             Failure::NotForced => 2,
-            Failure::NoSuchState(_) => 3,
+            Failure::NoSuchState(_) | Failure::NoSuchVersion { .. } => 3,
+            // What is wrong is told one by one, each of another kind.
+            Failure::Problems(_) => 1,
             Failure::Backend { error } => match error {
                 Error::InvalidInput(_) => 2,
                 Error::MissingSetting(_) => 4,
@@ -52,6 +61,7 @@ impl Failure {
                 Error::BadPlugin { .. } | Error::SchemeTaken { .. } => 12,
                 Error::OriginDenied { .. } => 13,
                 Error::PluginFailed { .. } => 14,
+                Error::Conflict { .. } => 15,
                 _ => 1,
             },
         }

@@ -77,6 +77,12 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
             commands::set(&open(&args).await?, id, state).await
         }
         Command::Delete { id } => commands::delete(&open(&args).await?, id).await,
+        Command::History { id, limit } => commands::history(&open(&args).await?, id, *limit).await,
+        Command::Restore { id, version } => {
+            commands::restore(&open(&args).await?, id, *version).await
+        }
+        Command::Doctor => commands::doctor(&open(&args).await?).await,
+        Command::Migrate => commands::migrate(&open(&args).await?).await,
         Command::Clear { force } => commands::clear(&open(&args).await?, *force).await,
     }
 }

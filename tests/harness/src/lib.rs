@@ -1,13 +1,16 @@
 //! What the tests and `cargo dev` stand on. It knows nothing of plugins or hosts.
 //!
 //! - [`ClickHouse`]: a real server: one that the user names, an installed one, or one from a Python wheel.
+//! - [`Proxy`]: the network's faults, in front of a real server.
 //! - [`Stub`]: a server of canned answers, for faults that a real one won't produce, and to count requests.
 
 mod clickhouse;
+mod proxy;
 mod stub;
 mod wheel;
 
 pub use clickhouse::{ClickHouse, Error, GIVEN_VARIABLE, prepare, workspace};
+pub use proxy::{Faults, Proxy};
 pub use stub::{Received, Stub};
 
 /// A name for a database that no other test uses, also where several runs share one server.

@@ -31,8 +31,9 @@ use bindings::exports::pipeline::state::registration::{
     DefaultPorts, Guest as Registration, PluginInfo, Setting, SettingKind, SettingRole,
 };
 use bindings::exports::pipeline::state::store::{
-    Entry, Error, Guest as Store, IdPage, Page, State, StateId, Target,
+    Entry, Error, Expectation, Guest as Store, IdPage, Page, State, StateId, Target,
 };
+use bindings::exports::pipeline::state::{history, maintenance};
 use bindings::pipeline::state::types::{Failure, Outcome};
 use bindings::wasi::http::outgoing_handler;
 use bindings::wasi::http::types::{Fields, OutgoingRequest, Scheme};
@@ -113,21 +114,54 @@ impl Store for Echo {
         })
     }
 
-    fn set(_: Target, id: StateId, _: State) -> Result<(), Error> {
+    fn set(_: Target, id: StateId, _: State, _: Expectation) -> Result<u64, Error> {
         match id.as_str() {
             "trap" => core::arch::wasm32::unreachable(),
-            url if url.contains("://") => ask(url).map(drop),
-            _ => Err(Error::InvalidInput("echo keeps nothing".to_owned())),
+            url if url.contains("://") => ask(url).map(u64::from),
+            _ => Err(keeps_nothing()),
         }
     }
 
-    fn delete(_: Target, _: StateId) -> Result<bool, Error> {
+    fn set_many(_: Target, _: Vec<(StateId, State)>) -> Result<u32, Error> {
+        Err(keeps_nothing())
+    }
+
+    fn update(_: Target, _: StateId, _: State) -> Result<u64, Error> {
+        Err(keeps_nothing())
+    }
+
+    fn delete(_: Target, _: StateId, _: Expectation) -> Result<bool, Error> {
         Ok(false)
     }
 
     fn clear(_: Target) -> Result<u64, Error> {
         Ok(0)
     }
+}
+
+impl history::Guest for Echo {
+    fn versions(
+        _: Target,
+        _: StateId,
+        _: Option<u64>,
+        _: u32,
+    ) -> Result<Vec<history::Change>, Error> {
+        Err(keeps_nothing())
+    }
+}
+
+impl maintenance::Guest for Echo {
+    fn check(_: Target) -> Result<Vec<maintenance::Finding>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn migrate(_: Target) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+}
+
+fn keeps_nothing() -> Error {
+    Error::InvalidInput("echo keeps nothing".to_owned())
 }
 
 /// Asks for a URL, whatever it is, and says with which status it was answered.

@@ -1,0 +1,65 @@
+//! Statements that look at the server and the table, for `maintenance.check`.
+
+use super::{FORMAT, NOW, Request, Statement};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// The server's version, time zone and clock.
+pub(crate) fn server(to: &Connection) -> Result<Request, Error> {
+    let sql = format!("SELECT version() AS version, timezone() AS zone, {NOW} {FORMAT}");
+    Statement::read().sql(to, sql)
+}
+
+/// The least that a server can be asked.
+pub(crate) fn measure_round_trip(to: &Connection) -> Result<Request, Error> {
+    Statement::read().sql(to, format!("SELECT 'x' AS x {FORMAT}"))
+}
+
+/// The settings of the user's profile on which writes depend, and their values.
+pub(crate) fn privileges(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT name, value, toString(readonly) AS fixed FROM system.settings \
+         WHERE name IN ('readonly', 'allow_ddl', 'insert_deduplicate', 'async_insert') ORDER BY name {FORMAT}"
+    );
+    Statement::read().sql(to, sql)
+}
+
+/// Whether the user has a right on the table, as `1` or `0`. Servers before 24.10 do not know the question.
+pub(crate) fn grant(to: &Connection, right: &str) -> Result<Request, Error> {
+    let sql = format!("CHECK GRANT {right} ON {} {FORMAT}", to.table);
+    Statement::read().sql(to, sql)
+}
+
+/// Engine, definition, sorting key and partition key of the table; no row where there is none.
+pub(crate) fn table_facts(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT engine, engine_full, sorting_key, partition_key, toString(ifNull(total_rows, 0)) AS rows FROM system.tables \
+         WHERE database = {{schema:String}} AND name = {{table:String}} {FORMAT}"
+    );
+    named(to, sql)
+}
+
+/// Names and types of the columns of the table; no row where there is none.
+pub(crate) fn columns(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT name, type FROM system.columns \
+         WHERE database = {{schema:String}} AND table = {{table:String}} {FORMAT}"
+    );
+    named(to, sql)
+}
+
+fn named(to: &Connection, sql: String) -> Result<Request, Error> {
+    Statement::read()
+        .parameter("schema", &to.table.schema_name)
+        .parameter("table", &to.table.table_name)
+        .sql(to, sql)
+}
+
+/// The clusters that the server knows with more than one shard or replica, and how many of each.
+pub(crate) fn clusters(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT cluster, toString(max(shard_num)) AS shards, toString(max(replica_num)) AS replicas \
+         FROM system.clusters GROUP BY cluster HAVING max(shard_num) > 1 OR max(replica_num) > 1 ORDER BY cluster {FORMAT}"
+    );
+    Statement::read().sql(to, sql)
+}

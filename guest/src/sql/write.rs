@@ -1,0 +1,193 @@
+//! Statements that write and delete states.
+
+use super::{Request, Statement};
+use crate::connection::Connection;
+use crate::error::{Effect, Error};
+use crate::rowbinary::{put_nullable_string, put_string};
+use crate::version::Version;
+
+/// A write must be stored when it is acknowledged. Servers from 26.2 on put inserts into a queue by default.
+const SYNCHRONOUS: (&str, &str) = ("async_insert", "0");
+
+/// What a write stores.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) partial: Option<&'a str>,
+    pub(crate) completed: Option<&'a str>,
+    pub(crate) version: Version,
+    /// The server's clock when the write was made.
+    pub(crate) written: Version,
+    pub(crate) deleted: bool,
+    /// This write and those before it.
+    pub(crate) writes: &'a str,
+}
+
+/// The columns of `Row` in their order.
+pub(crate) struct Columns;
+
+impl std::fmt::Display for Columns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "state_id, partial_state, completed_state, updated_at, written_at, deleted, writes",
+        )
+    }
+}
+
+/// One row, under an insert token: of all inserts of one token the server stores one, and drops the others without a
+/// word. So the request may be sent again, and of writers that choose the same token one alone is heard.
+///
+/// The row is inserted as it is, not by a SELECT: releases before 26.3 take no notice of a token there.
+pub(crate) fn insert(to: &Connection, row: &Row<'_>, token: &str) -> Result<Request, Error> {
+    let sql = format!("INSERT INTO {} ({Columns}) FORMAT RowBinary", to.table);
+    let mut body = Vec::with_capacity(
+        row.id.len()
+            + row.writes.len()
+            + row.partial.map_or(0, str::len)
+            + row.completed.map_or(0, str::len)
+            + ROW_OVERHEAD,
+    );
+    put_string(&mut body, row.id);
+    put_nullable_string(&mut body, row.partial);
+    put_nullable_string(&mut body, row.completed);
+    body.extend_from_slice(&row.version.get().to_le_bytes());
+    // `DateTime64(3)`.
+    body.extend_from_slice(&(row.written.get() / 1_000_000).to_le_bytes());
+    body.push(row.deleted.into());
+    put_string(&mut body, row.writes);
+    insertion(to, Effect::Repeatable)
+        .setting("insert_deduplicate", "1")
+        .setting("insert_deduplication_token", token)
+        .rows_to(to, &sql, body)
+}
+
+/// Lengths, markers, numbers.
+const ROW_OVERHEAD: usize = 48;
+
+fn insertion(to: &Connection, effect: Effect) -> Statement<'_> {
+    let (name, value) = SYNCHRONOUS;
+    let mut statement = Statement::new(effect).setting(name, value);
+    if let Some(quorum) = &to.options.insert_quorum {
+        statement = statement.setting("insert_quorum", quorum);
+        if to.options.sequential {
+            // Sequential reads see only what quorums wrote one after the other.
+            statement = statement.setting("insert_quorum_parallel", "0");
+        }
+    }
+    statement
+}
+
+/// One row into a table that the Python backend made, on top of whatever is there.
+pub(crate) fn insert_plain(to: &Connection, row: &Row<'_>) -> Result<Request, Error> {
+    // By a SELECT, so that the version is right whichever precision `updated_at` has, also when that changes now.
+    let sql = format!(
+        "INSERT INTO {} (state_id, partial_state, completed_state, updated_at) SELECT * FROM \
+         input('id String, partial Nullable(String), completed Nullable(String), version DateTime64(9)') FORMAT RowBinary",
+        to.table
+    );
+    let mut body = Vec::new();
+    put_string(&mut body, row.id);
+    put_nullable_string(&mut body, row.partial);
+    put_nullable_string(&mut body, row.completed);
+    body.extend_from_slice(&row.version.get().to_le_bytes());
+    insertion(to, Effect::Once)
+        .setting("insert_deduplicate", "0")
+        .rows_to(to, &sql, body)
+}
+
+/// A state to be written whatever is there: its ID, and its partial and completed document.
+pub(crate) type NewState = (String, Option<String>, Option<String>);
+
+/// Many rows, each on top of what is there: the server finds their versions.
+pub(crate) fn insert_many(to: &Connection, states: &[NewState]) -> Result<Request, Error> {
+    let sql = format!(
+        "INSERT INTO {table} (state_id, partial_state, completed_state, updated_at) \
+         SELECT new.id, new.partial, new.completed, \
+         greatest(now64(9), last.version + toIntervalNanosecond(2 + rand() % 1000000)) \
+         FROM input('id String, partial Nullable(String), completed Nullable(String)') AS new \
+         LEFT JOIN (SELECT state_id, max(updated_at)::DateTime64(9) AS version FROM {table} GROUP BY state_id) AS last \
+         ON new.id = last.state_id FORMAT RowBinary",
+        table = to.table
+    );
+    let mut body = Vec::new();
+    for (id, partial, completed) in states {
+        put_string(&mut body, id);
+        put_nullable_string(&mut body, partial.as_deref());
+        put_nullable_string(&mut body, completed.as_deref());
+    }
+    insertion(to, Effect::Once)
+        .setting("insert_deduplicate", "0")
+        .rows_to(to, &sql, body)
+}
+
+/// Which rows of a state are removed. A state that is written meanwhile has a higher version, and stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// Those before its tombstone, waited for, but not long: mutations can be held up for minutes.
+    BeforeTombstone,
+    /// The tombstone, when nothing is left that it hides. Nobody waits for that.
+    Tombstone,
+    /// Up to a version, waited for as the server has it (`lightweight_deletes_sync`).
+    UpTo,
+}
+
+/// Removes rows of a state by a lightweight deletion, a mutation that marks them as gone.
+pub(crate) fn remove(
+    to: &Connection,
+    id: &str,
+    version: Version,
+    removal: Removal,
+) -> Result<Request, Error> {
+    let statement = Statement::new(Effect::Repeatable);
+    let (relation, statement) = match removal {
+        // After this many seconds the server answers with 159, and goes on.
+        Removal::BeforeTombstone => (
+            "<",
+            statement
+                .setting("lightweight_deletes_sync", "1")
+                .setting("max_execution_time", "5"),
+        ),
+        Removal::Tombstone => ("=", statement.setting("lightweight_deletes_sync", "0")),
+        Removal::UpTo => ("<=", statement),
+    };
+    let sql = format!(
+        "DELETE FROM {} WHERE state_id = {{id:String}} \
+         AND updated_at {relation} fromUnixTimestamp64Nano({{version:Int64}})",
+        to.table
+    );
+    statement
+        .parameter("id", id)
+        .parameter("version", &version.to_string())
+        .sql(to, sql)
+}
+
+/// Keeps the version of a deletion when its tombstone goes.
+pub(crate) fn note_deletion(to: &Connection, id: &str, version: Version) -> Result<Request, Error> {
+    let sql = format!(
+        "INSERT INTO {} (state_id, version) FORMAT RowBinary",
+        to.table.deleted()
+    );
+    let mut body = Vec::with_capacity(id.len() + 16);
+    put_string(&mut body, id);
+    body.extend_from_slice(&version.get().to_le_bytes());
+    insertion(to, Effect::Repeatable)
+        .setting("insert_deduplicate", "0")
+        .rows_to(to, &sql, body)
+}
+
+/// The same for every state, before the table is emptied.
+pub(crate) fn keep_deletions(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "INSERT INTO {} (state_id, version) \
+         SELECT state_id, toUnixTimestamp64Nano(max(updated_at)::DateTime64(9)) FROM {} GROUP BY state_id",
+        to.table.deleted(),
+        to.table
+    );
+    insertion(to, Effect::Repeatable).sql(to, sql)
+}
+
+/// Empties the table.
+pub(crate) fn truncate(to: &Connection) -> Result<Request, Error> {
+    let on_cluster = super::schema::on_cluster(to);
+    Statement::new(Effect::Once).sql(to, format!("TRUNCATE TABLE {}{on_cluster}", to.table))
+}

@@ -1,0 +1,130 @@
+//! Makes tables, and brings those of the Python backend up to date.
+
+use crate::client::{Client, Outside, is_missing};
+use crate::error::{Error, ServerError};
+use crate::response::{Response, code};
+use crate::rows;
+use crate::sql::{self, Request};
+
+impl<O: Outside> Client<'_, O> {
+    /// Creates the tables, and their database only where that is what is missing: a user may have the right to
+    /// the one and not to the other.
+    pub(crate) fn create_tables(&self, missing: &ServerError) -> Result<(), Error> {
+        let to = self.connection;
+        if missing.code == code::UNKNOWN_DATABASE {
+            self.create(&sql::create_database(to)?)?;
+        }
+        self.create(&sql::create_table(to)?)?;
+        self.create(&sql::create_deleted(to)?)?;
+        self.create_history()
+    }
+
+    fn create_history(&self) -> Result<(), Error> {
+        if let Some(days) = self.connection.options.history {
+            self.create(&sql::create_history(self.connection, days)?)?;
+            self.create(&sql::create_history_view(self.connection)?)?;
+        }
+        Ok(())
+    }
+
+    /// Another writer may be creating the same at this moment; then IF NOT EXISTS can fail.
+    fn create(&self, request: &Request) -> Result<(), Error> {
+        const EXISTS: [i32; 2] = [code::TABLE_ALREADY_EXISTS, code::DATABASE_ALREADY_EXISTS];
+        match self.send(request) {
+            Err(Error::Server(error)) if EXISTS.contains(&error.code) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Sends what needs the table of deletions, which tables of the Python backend do not have beside them.
+    pub(crate) fn with_deleted_table(
+        &self,
+        send: impl Fn() -> Result<Response, Error>,
+    ) -> Result<Response, Error> {
+        match send() {
+            Err(Error::Server(error)) if is_missing(&error) => {
+                self.create(&sql::create_deleted(self.connection)?)?;
+                send()
+            }
+            result => result,
+        }
+    }
+
+    /// Gives a table of the Python backend the columns and the window on which expectations stand.
+    pub(crate) fn upgrade(&self) -> Result<(), Error> {
+        match self.send(&sql::add_columns(self.connection)?) {
+            Ok(_) => Ok(()),
+            Err(Error::AccessDenied(text)) => Err(Error::AccessDenied(format!(
+                "the table {} is one of the Python backend, and lacks what `update` and expectations need to be exact; \
+                 let a user who may ALTER it run `migrate` once ({text})",
+                self.connection.table
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings everything up to date, and says what was done.
+    pub(crate) fn migrate(&self) -> Result<Vec<String>, Error> {
+        let to = self.connection;
+        let mut done = Vec::new();
+        let columns = self.send(&sql::columns(to)?)?;
+        if columns.body_is_empty()? {
+            self.create(&sql::create_database(to)?)?;
+            self.create(&sql::create_table(to)?)?;
+            done.push(format!("created the table {}", to.table));
+        } else if !is_ours(&columns)? {
+            self.upgrade()?;
+            done.push(format!(
+                "gave the table {} the columns written_at, deleted and writes, versions in nanoseconds, and a deduplication window",
+                to.table
+            ));
+        }
+        let deleted = to.table.deleted();
+        if !self.exists(&deleted)? {
+            self.create(&sql::create_deleted(to)?)?;
+            done.push(format!("created the table {deleted}"));
+        }
+        let (history, view) = (to.table.history(), to.table.history_view());
+        if let Some(days) = to.options.history
+            && !self.exists(&view)?
+        {
+            self.create(&sql::create_history(to, days)?)?;
+            self.create(&sql::create_history_view(to)?)?;
+            self.send(&sql::copy_to_history(to)?)?;
+            done.push(format!(
+                "created the table {history} and the view {view}, and put what is stored now into it"
+            ));
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn exists(&self, table: &str) -> Result<bool, Error> {
+        let answer = self.send(&sql::exists(self.connection, table)?)?;
+        let rows = rows::texts(&answer.body)?;
+        Ok(rows
+            .first()
+            .and_then(|row| row.first())
+            .is_some_and(|text| text == "1"))
+    }
+}
+
+impl Response {
+    fn body_is_empty(&self) -> Result<bool, Error> {
+        Ok(rows::texts(&self.body)?.is_empty())
+    }
+}
+
+/// Whether the answer to `sql::columns` is that of a table with our columns.
+fn is_ours(columns: &Response) -> Result<bool, Error> {
+    let columns = rows::texts(&columns.body)?;
+    let has = |name: &str, kind: &str| {
+        columns.iter().any(|column| {
+            column.first().is_some_and(|text| text == name)
+                && column.get(1).is_some_and(|text| text.starts_with(kind))
+        })
+    };
+    Ok(has("updated_at", "DateTime64(9")
+        && has("written_at", "DateTime64(")
+        && has("deleted", "Bool")
+        && has("writes", "String"))
+}
