@@ -129,7 +129,9 @@ mod tests {
         }
     }
 
-    const EXPORTS: [&str; 2] = [
+    const EXPORTS: [&str; 4] = [
+        "pipeline:state/history@0.1.0",
+        "pipeline:state/maintenance@0.1.0",
         "pipeline:state/registration@0.1.0",
         "pipeline:state/store@0.1.0",
     ];

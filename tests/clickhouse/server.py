@@ -7,10 +7,11 @@ one function is used.
 
 It reads one JSON object from standard input, so that no password stands in a process list:
 
-    {"folder": "/tmp/x", "port": 0, "program": null, "users": [{"name": "app", "password": "secret", "readonly": false}]}
+    {"folder": "/tmp/x", "port": 0, "program": null, "zone": "UTC",
+     "users": [{"name": "app", "password": "secret", "readonly": false, "grants": ["SELECT ON *.*"]}]}
 
-where `program` is the path of a `clickhouse`, or null for the wheel. It
-prints `READY <port>` once requests are answered, and ends when standard input is closed, which is when the parent
+where `program` is the path of a `clickhouse`, or null for the wheel, `zone` is the server's time zone, and a user
+without `grants` may do everything. It prints `READY <port>` once requests are answered, and ends when standard input is closed, which is when the parent
 ends, however it ends. The folder is removed then.
 """
 
@@ -50,7 +51,7 @@ USERS = """<clickhouse>
 USER = """<{name}>
       <password_sha256_hex>{digest}</password_sha256_hex>
       <networks><ip>127.0.0.1</ip><ip>::1</ip></networks>
-      <profile>{profile}</profile><quota>default</quota>
+      <profile>{profile}</profile><quota>default</quota>{grants}
     </{name}>"""
 
 CONFIG = """<clickhouse>
@@ -59,6 +60,7 @@ CONFIG = """<clickhouse>
   <listen_host>127.0.0.1</listen_host>
   <http_port>{port}</http_port>
   <path>{folder}/data/</path>
+  <timezone>{zone}</timezone>
   <mark_cache_size>67108864</mark_cache_size>
   <users_config>users.xml</users_config>
   <!-- A request that names no user is nobody, not `default`. -->
@@ -80,13 +82,19 @@ def write_configuration(wanted, folder, port):
             name=escape(user["name"]),
             digest=hashlib.sha256(user["password"].encode()).hexdigest(),
             profile="readonly" if user["readonly"] else "default",
+            grants=grants(user.get("grants") or []),
         )
         for user in wanted["users"]
     )
     with open(os.path.join(folder, "users.xml"), "w", encoding="utf-8") as file:
         file.write(USERS.format(users=users))
     with open(os.path.join(folder, "config.xml"), "w", encoding="utf-8") as file:
-        file.write(CONFIG.format(folder=escape(folder), port=port))
+        file.write(CONFIG.format(folder=escape(folder), port=port, zone=escape(wanted["zone"])))
+
+
+def grants(rights):
+    queries = "".join(f"<query>{escape(f'GRANT {right}')}</query>" for right in rights)
+    return f"<grants>{queries}</grants>" if rights else ""
 
 
 def load_engine():

@@ -163,23 +163,28 @@ async fn a_folder_without_plugins_is_an_error() {
 }
 
 #[tokio::test]
-async fn the_clickhouse_plugin_imports_outgoing_http_and_streams_and_nothing_else() {
+async fn the_clickhouse_plugin_imports_outgoing_http_clocks_and_chance_and_nothing_else() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
     let path = component_build::build("pipeline-state-clickhouse", &out).unwrap();
     let inspection = Plugins::builder().inspect(&path).await.unwrap();
     assert_eq!(
         inspection.imports,
         [
+            "wasi:clocks/monotonic-clock@0.2.12",
+            "wasi:clocks/wall-clock@0.2.12",
             "wasi:http/outgoing-handler@0.2.12",
             "wasi:http/types@0.2.12",
             "wasi:io/error@0.2.12",
             "wasi:io/poll@0.2.12",
             "wasi:io/streams@0.2.12",
+            "wasi:random/random@0.2.12",
         ]
     );
     assert_eq!(
         inspection.exports,
         [
+            "pipeline:state/history@0.1.0",
+            "pipeline:state/maintenance@0.1.0",
             "pipeline:state/registration@0.1.0",
             "pipeline:state/store@0.1.0"
         ]

@@ -10,9 +10,10 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use harness::Stub;
+use harness::{Received, Stub};
 use pipeline_state::{Backend, Error, Outcome, Plugins, Settings};
 use support::{completed, id, open, plugins};
 
@@ -23,22 +24,65 @@ const CLICKHOUSE: [&str; 2] = [
 
 type Expected = fn(&Error) -> bool;
 
-/// An answer to a `get`: one row of `{"a":1}` at version 7, in `RowBinaryWithNamesAndTypes`.
-fn row() -> Vec<u8> {
+/// An answer in `RowBinaryWithNamesAndTypes`: the columns, and the bytes of the rows.
+fn answer(columns: &[(&str, &str)], rows: &[u8]) -> Vec<u8> {
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
-    let mut body = vec![4];
-    for word in ["state_id", "partial_state", "completed_state", "version"] {
-        body.extend(text(word));
-    }
-    for word in ["String", "Nullable(String)", "Nullable(String)", "Int64"] {
-        body.extend(text(word));
-    }
-    body.extend(text("a"));
-    body.push(1);
-    body.push(0);
-    body.extend(text("{\"a\":1}"));
-    body.extend(7_i64.to_le_bytes());
+    let mut body = vec![columns.len() as u8];
+    columns.iter().for_each(|(name, _)| body.extend(text(name)));
+    columns.iter().for_each(|(_, kind)| body.extend(text(kind)));
+    body.extend(rows);
     body
+}
+
+const STATE: [(&str, &str); 5] = [
+    ("state_id", "String"),
+    ("partial_state", "Nullable(String)"),
+    ("completed_state", "Nullable(String)"),
+    ("updated_at", "DateTime64(9)"),
+    ("deleted", "Bool"),
+];
+
+/// One row of `{"a":1}` at version 7.
+fn state_row() -> Vec<u8> {
+    let mut row = b"\x01a\x01\x00\x07{\"a\":1}".to_vec();
+    row.extend(7_i64.to_le_bytes());
+    row.push(0);
+    row
+}
+
+/// An answer to a `get`.
+fn row() -> Vec<u8> {
+    answer(&STATE, &state_row())
+}
+
+/// An answer to what a write asks first: the same state, no row of it when `rows` is false.
+fn head(rows: bool) -> Vec<u8> {
+    let mut columns = STATE.to_vec();
+    columns.extend([("writes", "String"), ("now", "Int64")]);
+    let mut row = state_row();
+    row.push(0);
+    row.extend(9_i64.to_le_bytes());
+    answer(&columns, if rows { &row } else { &[] })
+}
+
+/// A server that holds one state, answers reads, and lets `insert` answer inserts.
+fn server(
+    insert: impl Fn(&Received) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> std::io::Result<Stub> {
+    Stub::start(move |request| {
+        if request.line.contains("query=INSERT") {
+            return insert(request);
+        }
+        let body = match String::from_utf8_lossy(&request.body).contains("writes") {
+            true => head(true),
+            false => row(),
+        };
+        Some(Stub::response("200 OK", &CLICKHOUSE, &body))
+    })
+}
+
+fn ok() -> Vec<u8> {
+    Stub::response("200 OK", &CLICKHOUSE, b"")
 }
 
 async fn backend(stub: &Stub) -> Backend {
@@ -50,20 +94,22 @@ async fn backend(stub: &Stub) -> Backend {
 }
 
 #[tokio::test]
-async fn a_get_is_one_request_a_set_is_one_and_all_share_a_connection() {
-    let stub = Stub::start(|_| Some(Stub::response("200 OK", &CLICKHOUSE, &row()))).unwrap();
+async fn a_get_is_one_request_a_set_is_two_and_all_share_a_connection() {
+    let stub = server(|_| Some(ok())).unwrap();
     let store = backend(&stub).await;
-    for _ in 0..5 {
+    for round in 0..5 {
         assert_eq!(store.get(&id("a")).await.unwrap().unwrap().version.get(), 7);
-        store.set(&id("a"), completed("{\"a\":1}")).await.unwrap();
+        assert_eq!(stub.received().len(), 3 * round + 1);
+        let version = store.set(&id("a"), completed("{\"a\":2}")).await.unwrap();
+        assert!(version.get() > 7);
+        assert_eq!(stub.received().len(), 3 * round + 3);
     }
     let received = stub.received();
-    assert_eq!(received.len(), 10);
     assert!(received.iter().all(|request| request.connection == 0));
     assert!(
         received
             .iter()
-            .all(|request| request.line.starts_with("POST /?wait_end_of_query=1"))
+            .all(|request| request.line.starts_with("POST /?"))
     );
     assert!(received.iter().all(|request| {
         request
@@ -75,6 +121,30 @@ async fn a_get_is_one_request_a_set_is_one_and_all_share_a_connection() {
             .iter()
             .all(|request| !request.line.contains("sekret"))
     );
+}
+
+/// Parts are what ClickHouse dies of.
+#[tokio::test]
+async fn what_is_stored_already_is_not_stored_again() {
+    let stub = server(|_| Some(ok())).unwrap();
+    let version = backend(&stub)
+        .await
+        .set(&id("a"), completed("{\"a\":1}"))
+        .await;
+    assert_eq!(version.unwrap().get(), 7);
+    assert_eq!(stub.received().len(), 1);
+
+    let uri = format!("clickhouse://app@{}/db?skip_unchanged=no", stub.address());
+    let store = open(&uri, "schema").await;
+    assert!(
+        store
+            .set(&id("a"), completed("{\"a\":1}"))
+            .await
+            .unwrap()
+            .get()
+            > 7
+    );
+    assert_eq!(stub.received().len(), 3);
 }
 
 #[tokio::test]
@@ -288,31 +358,108 @@ async fn a_server_that_lies_is_found_out() {
 }
 
 #[tokio::test]
-async fn a_read_whose_connection_broke_is_sent_once_more() {
+async fn a_request_whose_connection_broke_is_sent_again() {
     let stub = Stub::start(|request| {
         (request.connection > 0).then(|| Stub::response("200 OK", &CLICKHOUSE, &row()))
     })
     .unwrap();
     assert!(backend(&stub).await.get(&id("a")).await.unwrap().is_some());
     assert_eq!(stub.received().len(), 2);
+}
 
-    let stub = Stub::start(|_| None).unwrap();
-    let error = backend(&stub).await.get(&id("a")).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert_eq!(stub.received().len(), 2, "it was sent twice, and no more");
+/// The server has the token of a write, and drops what comes a second time.
+#[tokio::test]
+async fn a_write_whose_answer_never_came_is_sent_again_under_its_token() {
+    let stub = server(|request| (request.connection > 0).then(ok)).unwrap();
+    let store = backend(&stub).await;
+    store.set(&id("a"), completed("{\"a\":2}")).await.unwrap();
+    let inserts: Vec<_> = stub
+        .received()
+        .into_iter()
+        .filter(|request| request.line.contains("insert_deduplication_token="))
+        .collect();
+    assert_eq!(inserts.len(), 2);
+    assert_eq!(
+        (&inserts[0].line, &inserts[0].body),
+        (&inserts[1].line, &inserts[1].body)
+    );
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_never_came_may_have_been_applied() {
+async fn a_server_that_always_breaks_off_is_given_up_after_some_tries() {
     let stub = Stub::start(|_| None).unwrap();
+    let error = backend(&stub).await.get(&id("a")).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    let tries = stub.received().len();
+    assert!((2..=10).contains(&tries), "{tries}");
+
+    let stub = server(|_| None).unwrap();
     let store = backend(&stub).await;
     let error = store
-        .set(&id("a"), completed("{\"a\":1}"))
+        .set(&id("a"), completed("{\"a\":2}"))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert_eq!(error.outcome(), Outcome::Unknown);
-    assert_eq!(stub.received().len(), 1, "it was not sent again");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_passing_error_of_the_server_is_followed_by_another_try() {
+    for code in [252, 202, 319] {
+        let first = AtomicBool::new(true);
+        let stub = server(move |_| {
+            if !first.swap(false, Ordering::Relaxed) {
+                return Some(ok());
+            }
+            let words = format!("Code: {code}. DB::Exception: words (NAME) (version 1)");
+            let header = format!("X-ClickHouse-Exception-Code: {code}");
+            let headers = [&CLICKHOUSE[..], &[&header]].concat();
+            Some(Stub::response(
+                "500 Internal Server Error",
+                &headers,
+                words.as_bytes(),
+            ))
+        })
+        .unwrap();
+        let result = backend(&stub)
+            .await
+            .set(&id("a"), completed("{\"a\":2}"))
+            .await;
+        assert!(result.is_ok(), "{code}: {result:?}");
+        assert_eq!(stub.received().len(), 3, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_compressed_where_that_is_asked_for() {
+    let stub = server(|_| Some(ok())).unwrap();
+    let uri = format!("clickhouse://app@{}/db?compress=true", stub.address());
+    let store = open(&uri, "schema").await;
+    let document = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
+    store.set(&id("a"), completed(&document)).await.unwrap();
+    let received = stub.received();
+    let has = |request: &Received, header: &str| request.headers.contains(&header.to_owned());
+    assert!(
+        received
+            .iter()
+            .all(|request| has(request, "accept-encoding: gzip"))
+    );
+    let insert = received.last().unwrap();
+    assert!(has(insert, "content-encoding: gzip"));
+    assert!(insert.body.len() < 1000, "{}", insert.body.len());
+}
+
+#[tokio::test]
+async fn a_state_above_the_limit_is_refused_before_anything_is_sent() {
+    let stub = server(|_| Some(ok())).unwrap();
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(64 * 1024 * 1024));
+    let error = backend(&stub)
+        .await
+        .set(&id("a"), completed(&large))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
+    assert_eq!(stub.received().len(), 0);
 }
 
 #[tokio::test]

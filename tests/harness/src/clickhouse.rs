@@ -16,6 +16,9 @@ pub const GIVEN_VARIABLE: &str = "PIPELINE_STATE_TEST_CLICKHOUSE";
 /// The users of a server that is started here. It listens on loopback alone, for the time of a test.
 const USER: (&str, &str) = ("app", "secret");
 const READER: (&str, &str) = ("reader", "read-secret");
+const WRITER: (&str, &str) = ("writer", "write-secret");
+/// What a pipeline needs on tables that are there, and no more.
+const WRITER_GRANTS: [&str; 2] = ["SELECT ON *.*", "INSERT ON *.*"];
 
 /// How often a server is started anew, when somebody took its port in the moment before it listened.
 const TRIES: usize = 3;
@@ -69,7 +72,9 @@ pub struct ClickHouse {
     host: String,
     port: u16,
     user: (String, String),
+    /// Users with fewer rights; none on a server that was there before.
     reader: Option<(String, String)>,
+    writer: Option<(String, String)>,
     /// None for a server that was there before.
     process: Option<Process>,
 }
@@ -112,12 +117,25 @@ impl ClickHouse {
     ///
     /// Where none can be started.
     pub fn start_on(port: u16) -> Result<ClickHouse, Error> {
-        let mut result = launch(port);
+        ClickHouse::start_with(port, "UTC")
+    }
+
+    /// A new server whose time zone is `zone`, for example `America/New_York`.
+    ///
+    /// # Errors
+    ///
+    /// Where none can be started.
+    pub fn start_in(zone: &str) -> Result<ClickHouse, Error> {
+        ClickHouse::start_with(0, zone)
+    }
+
+    fn start_with(port: u16, zone: &str) -> Result<ClickHouse, Error> {
+        let mut result = launch(port, zone);
         for _ in 1..TRIES {
             if port != 0 || result.is_ok() {
                 break;
             }
-            result = launch(port);
+            result = launch(port, zone);
         }
         let (process, port) = result?;
         let owned = |(name, password): (&str, &str)| (name.to_owned(), password.to_owned());
@@ -126,6 +144,7 @@ impl ClickHouse {
             port,
             user: owned(USER),
             reader: Some(owned(READER)),
+            writer: Some(owned(WRITER)),
             process: Some(process),
         })
     }
@@ -146,6 +165,7 @@ impl ClickHouse {
             port,
             user: (decode(url.username()), decode(url.password().unwrap_or(""))),
             reader: None,
+            writer: None,
             process: None,
         })
     }
@@ -170,6 +190,13 @@ impl ClickHouse {
         self.reader
             .as_ref()
             .map(|reader| self.uri_of(reader, database))
+    }
+
+    /// A URI for a user who may read and insert, and nothing else; none on a server that was there before.
+    pub fn writer_uri(&self, database: &str) -> Option<String> {
+        self.writer
+            .as_ref()
+            .map(|writer| self.uri_of(writer, database))
     }
 
     fn uri_of(&self, (name, password): &(String, String), database: &str) -> String {
@@ -228,7 +255,7 @@ impl Drop for ClickHouse {
 }
 
 /// Starts a server and waits until it answers.
-fn launch(port: u16) -> Result<(Process, u16), Error> {
+fn launch(port: u16, zone: &str) -> Result<(Process, u16), Error> {
     let script = workspace().join("tests/clickhouse/server.py");
     let program = installed();
     let python = match program {
@@ -250,12 +277,17 @@ fn launch(port: u16) -> Result<(Process, u16), Error> {
         return Err(Error::Start("it has no pipes".to_owned()));
     };
     let user = |(name, password): (&str, &str), readonly: bool| serde_json::json!({"name": name, "password": password, "readonly": readonly});
+    let mut writer = user(WRITER, false);
+    if let Some(writer) = writer.as_object_mut() {
+        writer.insert("grants".to_owned(), WRITER_GRANTS.as_slice().into());
+    }
     let wanted = serde_json::json!({
         // From here on the script removes it.
         "folder": folder.keep(),
         "port": port,
         "program": program,
-        "users": [user(USER, false), user(READER, true)],
+        "zone": zone,
+        "users": [user(USER, false), user(READER, true), writer],
     });
     writeln!(stdin, "{wanted}").map_err(lost)?;
 
@@ -321,6 +353,7 @@ mod tests {
             port: server.port,
             user: (name, password),
             reader: None,
+            writer: None,
             process: None,
         };
         assert_eq!(reader.query("SELECT 1").unwrap(), "1\n");

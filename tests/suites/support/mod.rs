@@ -89,3 +89,10 @@ pub fn echo_plugin() -> PathBuf {
     };
     BUILT.get_or_init(build).clone()
 }
+
+pub fn partial(document: &str) -> State {
+    State {
+        completed: None,
+        partial: Some(document.to_owned()),
+    }
+}
