@@ -102,7 +102,10 @@ impl<O: Outside> Client<'_, O> {
             );
         }
         findings.push(clocks(here, now.parse().unwrap_or_default()));
-        findings.push(keep_alive(response.keep_alive.as_deref()));
+        findings.push(match self.ask(sql::keep_alive(to)) {
+            Ok(rows) => keep_alive(rows.first().and_then(|row| row.first())),
+            Err(error) => not_told("keep-alive", &error),
+        });
         Ok(())
     }
 
@@ -266,14 +269,8 @@ fn clocks(here_ms: i64, server_ns: i64) -> Finding {
     }
 }
 
-fn keep_alive(header: Option<&str>) -> Finding {
-    let seconds = header.and_then(|header| {
-        let rest = header.split("timeout=").nth(1)?;
-        rest.split(|c: char| !c.is_ascii_digit())
-            .next()?
-            .parse::<u64>()
-            .ok()
-    });
+fn keep_alive(setting: Option<&String>) -> Finding {
+    let seconds = setting.and_then(|seconds| seconds.parse::<u64>().ok());
     match seconds {
         Some(seconds) if seconds >= SHORT_KEEP_ALIVE => Finding::new(
             Fine,
@@ -707,8 +704,8 @@ mod tests {
         assert_eq!(clocks(1_000, 1_500_000_000).severity, Fine);
         assert_eq!(clocks(10_000, 1_000_000_000).severity, Warning);
         assert!(clocks(10_000, 1_000_000_000).text.contains("9.0 s behind"));
-        assert_eq!(keep_alive(Some("timeout=10, max=9999")).severity, Fine);
-        assert_eq!(keep_alive(Some("timeout=1")).severity, Warning);
+        assert_eq!(keep_alive(Some(&"10".to_owned())).severity, Fine);
+        assert_eq!(keep_alive(Some(&"1".to_owned())).severity, Warning);
         assert_eq!(keep_alive(None).severity, Note);
     }
 

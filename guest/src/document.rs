@@ -44,17 +44,43 @@ pub(crate) fn check(what: &str, document: Option<String>) -> Result<Option<Strin
 }
 
 /// Whether a document has nothing in it but objects without members, and nulls: `{"singer_state": {}}`.
+///
+/// What is left of such a document without its keys is brackets and nulls. It is valid JSON: that was checked.
 pub(crate) fn holds_nothing(text: &str) -> bool {
-    /// No document without content is longer.
-    const LONGEST: usize = 4096;
-    fn nothing(value: &serde_json::Value) -> bool {
-        match value {
-            serde_json::Value::Null => true,
-            serde_json::Value::Object(members) => members.values().all(nothing),
-            _ => false,
-        }
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        rest = match first {
+            '"' => match end_of_string(rest).map(|end| trim(rest.get(end..).unwrap_or_default())) {
+                Some(after) if after.starts_with(':') => after,
+                _ => return false,
+            },
+            '{' | '}' | ':' | ',' | ' ' | '\t' | '\n' | '\r' => rest.get(1..).unwrap_or_default(),
+            _ => match rest.strip_prefix("null") {
+                Some(after) => after,
+                None => return false,
+            },
+        };
     }
-    text.len() <= LONGEST && serde_json::from_str(text).is_ok_and(|value| nothing(&value))
+    true
+}
+
+/// Where the string that `text` begins with ends.
+fn end_of_string(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices()
+        .skip(1)
+        .find_map(|(at, character)| match character {
+            _ if escaped => {
+                escaped = false;
+                None
+            }
+            '\\' => {
+                escaped = true;
+                None
+            }
+            '"' => Some(at + 1),
+            _ => None,
+        })
 }
 
 /// Whether a stored text can be a document. A full check is the writer's task: a reader would
@@ -143,6 +169,29 @@ mod tests {
     #[test]
     fn a_document_above_the_limit_is_refused() {
         assert!(refuse(&" ".repeat(MAX_BYTES + 1)).contains("67108865"));
+    }
+
+    #[test]
+    fn objects_and_nulls_hold_nothing() {
+        for text in [
+            "{}",
+            " {\n} ",
+            r#"{"singer_state": {}}"#,
+            r#"{"a": null, "b\"\\" : {"c}": {}, "": null}}"#,
+        ] {
+            assert!(holds_nothing(text), "{text}");
+        }
+        for text in [
+            r#"{"a": 0}"#,
+            r#"{"a": ""}"#,
+            r#"{"a": {"b": ":"}}"#,
+            r#"{"a": "x" }"#,
+            r#"{"a": []}"#,
+            r#"{"a": false}"#,
+            r#"{"a": {"b\"": {"c": "\""}}}"#,
+        ] {
+            assert!(!holds_nothing(text), "{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Documents never come here: they travel as `RowBinary` (see `rowbinary`), which needs no escapes.
 
+use std::borrow::Cow;
+
 use crate::error::Error;
 
 /// The name of a database or table, quoted for SQL.
@@ -47,10 +49,18 @@ impl std::fmt::Display for Identifier {
 }
 
 /// `value` for a URL parameter `param_...`, before it is URL-encoded: the server reads such values as
-/// a field of `TSV`. Only a backslash, tab or line feed would be read differently (observed on 26.9);
+/// a field of `TSV`.
+pub(crate) fn parameter(value: &str) -> Cow<'_, str> {
+    tab_separated(value)
+}
+
+/// `value` as a field of `TabSeparated`. Only a backslash, tab or line feed would be read differently (observed on 26.9);
 /// carriage return and NUL are escaped because the format's description asks for it.
-pub(crate) fn parameter(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
+pub(crate) fn tab_separated(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '\t', '\n', '\r', '\0']) {
+        return Cow::Borrowed(value);
+    }
+    let mut escaped = String::with_capacity(value.len() + value.len() / 8);
     for character in value.chars() {
         match character {
             '\\' => escaped.push_str("\\\\"),
@@ -61,7 +71,27 @@ pub(crate) fn parameter(value: &str) -> String {
             other => escaped.push(other),
         }
     }
-    escaped
+    Cow::Owned(escaped)
+}
+
+/// Texts as the value of a parameter of the type `Array(String)`, to be given to `parameter`.
+pub(crate) fn array<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut array = String::from("[");
+    for text in texts {
+        if array.len() > 1 {
+            array.push(',');
+        }
+        array.push('\'');
+        for character in text.chars() {
+            if matches!(character, '\'' | '\\') {
+                array.push('\\');
+            }
+            array.push(character);
+        }
+        array.push('\'');
+    }
+    array.push(']');
+    array
 }
 
 #[cfg(test)]
@@ -91,5 +121,11 @@ mod tests {
         assert_eq!(parameter("a\\b\tc\nd\re\0f"), "a\\\\b\\tc\\nd\\re\\0f");
         assert_eq!(parameter("'\"`\u{8}\u{c}😀"), "'\"`\u{8}\u{c}😀");
         assert_eq!(parameter("\\N"), "\\\\N");
+    }
+
+    #[test]
+    fn arrays_hold_any_text() {
+        assert_eq!(array([]), "[]");
+        assert_eq!(array(["a", "b'c\\", ""]), "['a','b\\'c\\\\','']");
     }
 }

@@ -14,7 +14,7 @@
 //! | `response`, `network`, `rows`, `error` | what comes back, and what it means |
 //! | `client` | what is sent again after a fault |
 //! | `version`, `writes` | why no write is lost, and no expectation inexact |
-//! | `store`, `write`, `merge`, `history`, `tables`, `doctor` | which statements make up each operation |
+//! | `store`, `write`, `write_many`, `merge`, `history`, `tables`, `doctor` | which statements make up each operation |
 #![cfg_attr(
     not(target_arch = "wasm32"),
     allow(dead_code, reason = "only the component uses all of it")
@@ -50,4 +50,5 @@ mod tables;
 mod uri;
 mod version;
 mod write;
+mod write_many;
 mod writes;

@@ -19,8 +19,6 @@ pub(crate) struct Response {
     pub(crate) exception_tag: Option<String>,
     /// Whether there is any header that only ClickHouse sends.
     pub(crate) from_clickhouse: bool,
-    /// `Keep-Alive`.
-    pub(crate) keep_alive: Option<String>,
     pub(crate) body: Vec<u8>,
     pub(crate) ending: Ending,
 }
@@ -256,7 +254,6 @@ mod tests {
             exception_code: code.map(str::to_owned),
             exception_tag: Some("abcdefgh".to_owned()),
             from_clickhouse: true,
-            keep_alive: None,
             body: body.as_bytes().to_owned(),
             ending: Ending::Whole,
         }

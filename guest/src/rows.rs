@@ -1,5 +1,7 @@
 //! What the columns of an answer mean.
 
+use std::collections::HashMap;
+
 use crate::document::is_plausible;
 use crate::error::{Error, one_line};
 use crate::response::Ending;
@@ -110,6 +112,14 @@ impl<'a> Answer<'a> {
         self.reader.column(name).is_some()
     }
 
+    fn layout(&self) -> Layout {
+        let nanoseconds = self.reader.is_in_nanoseconds("updated_at");
+        match nanoseconds && self.has("writes") && self.has("deleted") {
+            true => Layout::Ours,
+            false => Layout::Plain,
+        }
+    }
+
     fn version(&self, name: &str) -> Result<Version, Error> {
         Ok(Version::new(self.integer(name)?))
     }
@@ -186,11 +196,7 @@ pub(crate) fn ids(body: &[u8], ending: Ending) -> Result<Vec<(String, bool)>, Er
 /// Reads an answer to `sql::head` for the state `id`.
 pub(crate) fn head(id: &str, body: &[u8]) -> Result<Head, Error> {
     let mut answer = Answer::new(body)?;
-    let nanoseconds = answer.reader.is_in_nanoseconds("updated_at");
-    let layout = match nanoseconds && answer.has("writes") && answer.has("deleted") {
-        true => Layout::Ours,
-        false => Layout::Plain,
-    };
+    let layout = answer.layout();
     if !answer.next()? {
         return Ok(Head {
             stored: None,
@@ -213,6 +219,24 @@ pub(crate) fn head(id: &str, body: &[u8]) -> Result<Head, Error> {
         stored: Some(stored),
         layout,
     })
+}
+
+/// Reads an answer to `sql::heads`: the layout, and for each ID the version and `writes`.
+pub(crate) fn heads(body: &[u8]) -> Result<(Layout, HashMap<String, (Version, String)>), Error> {
+    let mut answer = Answer::new(body)?;
+    let layout = answer.layout();
+    let mut heads = HashMap::new();
+    while answer.next()? {
+        let writes = match layout {
+            Layout::Ours => answer.text("writes")?.unwrap_or_default().to_owned(),
+            Layout::Plain => String::new(),
+        };
+        heads.insert(
+            answer.id()?.to_owned(),
+            (answer.version("updated_at")?, writes),
+        );
+    }
+    Ok((layout, heads))
 }
 
 /// Reads an answer to `sql::confirm`: versions, and the `writes` of each.

@@ -20,7 +20,7 @@ use crate::id::check_id;
 use crate::merge::merge;
 use crate::response::{Response, code};
 use crate::rows::{self, Head, Layout, Stored};
-use crate::sql::{self, NewState, Removal};
+use crate::sql::{self, Removal};
 use crate::version::Version;
 use crate::writes::{self, Fate, Name};
 
@@ -50,8 +50,8 @@ impl Expectation {
 /// The documents of a state, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Documents {
-    partial: Option<String>,
-    completed: Option<String>,
+    pub(crate) partial: Option<String>,
+    pub(crate) completed: Option<String>,
 }
 
 impl Documents {
@@ -124,35 +124,6 @@ impl<O: Outside> Client<'_, O> {
             Ok(stored.map(|_| Change::Delete))
         })?;
         Ok(found.is_some())
-    }
-
-    /// Meltano's `set_all`.
-    pub(crate) fn set_many(
-        &self,
-        states: Vec<(String, Option<String>, Option<String>)>,
-    ) -> Result<u32, Error> {
-        let mut rows: Vec<NewState> = Vec::with_capacity(states.len());
-        let mut seen = std::collections::HashSet::with_capacity(states.len());
-        // From the end: of two of one ID the later one counts.
-        for (id, partial, completed) in states.into_iter().rev() {
-            check_id(&id)?;
-            let documents = Documents::check(partial, completed)?;
-            if seen.insert(id.clone()) {
-                rows.push((id, documents.partial, documents.completed));
-            }
-        }
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let request = sql::insert_many(self.connection, &rows)?;
-        match self.send(&request) {
-            Err(Error::Server(error)) if is_missing(&error) => {
-                self.create_tables(&error)?;
-                self.send(&request)?;
-            }
-            result => drop(result?),
-        }
-        Ok(u32::try_from(rows.len()).unwrap_or(u32::MAX))
     }
 
     fn put(&self, stored: Option<&Stored>, state: Documents) -> Result<Option<Change>, Error> {
@@ -263,7 +234,7 @@ impl<O: Outside> Client<'_, O> {
         // A token of its own: the server drops what is sent again.
         self.send(&sql::insert(
             self.connection,
-            &row,
+            &[row],
             &format!("{id}/{name}"),
         )?)?;
         Ok(Try::Stored(version))
@@ -282,7 +253,7 @@ impl<O: Outside> Client<'_, O> {
         let writes = writes::add(&before, version, name);
         let row = row(id, change, version, stored.now, &writes);
         let token = format!("{id}/{version}/{generation}");
-        self.send(&sql::insert(self.connection, &row, &token)?)?;
+        self.send(&sql::insert(self.connection, &[row], &token)?)?;
         self.confirm(id, version, version, name)
     }
 
@@ -305,11 +276,11 @@ impl<O: Outside> Client<'_, O> {
         let writes = writes::add("", version, name);
         let row = row(id, change, version, now, &writes);
         let token = format!("{id}/new/{deleted}/{generation}");
-        self.send(&sql::insert(self.connection, &row, &token)?)?;
+        self.send(&sql::insert(self.connection, &[row], &token)?)?;
         self.confirm(id, Version::new(0), version, name)
     }
 
-    fn clock(&self) -> Result<Version, Error> {
+    pub(crate) fn clock(&self) -> Result<Version, Error> {
         rows::clock(&self.send(&sql::clock(self.connection)?)?.body)
     }
 
@@ -357,7 +328,7 @@ impl<O: Outside> Client<'_, O> {
         }
         let version = stored.plain_top(now);
         let row = row(id, change, version, now, "");
-        self.send(&sql::insert_plain(self.connection, &row)?)?;
+        self.send(&sql::insert_plain(self.connection, &[row])?)?;
         Ok(version)
     }
 

@@ -15,6 +15,14 @@ pub(crate) fn measure_round_trip(to: &Connection) -> Result<Request, Error> {
     Statement::read().sql(to, format!("SELECT 'x' AS x {FORMAT}"))
 }
 
+/// How many seconds the server keeps an idle connection. It tells each answer too, in a header that hosts keep from plugins.
+pub(crate) fn keep_alive(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT value FROM system.server_settings WHERE name = 'keep_alive_timeout' {FORMAT}"
+    );
+    Statement::read().sql(to, sql)
+}
+
 /// The settings of the user's profile on which writes depend, and their values.
 pub(crate) fn privileges(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
@@ -26,8 +34,11 @@ pub(crate) fn privileges(to: &Connection) -> Result<Request, Error> {
 
 /// Whether the user has a right on the table, as `1` or `0`. Servers before 24.10 do not know the question.
 pub(crate) fn grant(to: &Connection, right: &str) -> Result<Request, Error> {
-    let sql = format!("CHECK GRANT {right} ON {} {FORMAT}", to.table);
-    Statement::read().sql(to, sql)
+    // Its grammar has no place for a format.
+    let sql = format!("CHECK GRANT {right} ON {}", to.table);
+    Statement::read()
+        .setting("default_format", "RowBinaryWithNamesAndTypes")
+        .sql(to, sql)
 }
 
 /// Engine, definition, sorting key and partition key of the table; no row where there is none.

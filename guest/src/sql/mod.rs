@@ -10,16 +10,17 @@ mod schema;
 mod write;
 
 pub(crate) use inspect::{
-    clusters, columns, grant, measure_round_trip, privileges, server, table_facts,
+    clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
 };
-pub(crate) use read::{What, clock, confirm, count, get, head, history, last_deletion, page};
+pub(crate) use read::{
+    What, clock, confirm, count, get, head, heads, history, last_deletion, page,
+};
 pub(crate) use schema::{
     add_columns, copy_to_history, create_database, create_deleted, create_history,
     create_history_view, create_table, exists,
 };
 pub(crate) use write::{
-    Columns, NewState, Removal, Row, insert, insert_many, insert_plain, keep_deletions,
-    note_deletion, remove, truncate,
+    Columns, Removal, Row, insert, insert_plain, keep_deletions, note_deletion, remove, truncate,
 };
 
 use url::form_urlencoded;
@@ -197,9 +198,9 @@ mod tests {
             history(to, id, Some(VERSION), 3),
             page(to, What::States, &pattern, Some(id), 1),
             page(to, What::Ids, &pattern, Some(id), 2),
-            insert(to, &row(id, None), &format!("{id}/7")),
-            insert_plain(to, &row(id, None)),
-            insert_many(to, &[(id.to_owned(), None, None)]),
+            heads(to, &[id, "other"]),
+            insert(to, &[row(id, None)], &format!("{id}/7")),
+            insert_plain(to, &[row(id, None)]),
             remove(to, id, VERSION, Removal::BeforeTombstone),
             remove(to, id, VERSION, Removal::Tombstone),
             remove(to, id, VERSION, Removal::UpTo),
@@ -259,7 +260,7 @@ mod tests {
             .chain(others(&to))
             .filter(|request| request.effect == Effect::Read)
             .collect();
-        assert_eq!(reads.len(), 8);
+        assert_eq!(reads.len(), 9);
         for request in reads {
             for (name, _) in parameters(&request) {
                 assert!(name.starts_with("param_"), "{name}");
@@ -276,7 +277,7 @@ mod tests {
                 assert_eq!(value(request, "wait_end_of_query").unwrap(), "1");
             }
         }
-        let request = insert(&to, &row("a", None), "token").unwrap();
+        let request = insert(&to, &[row("a", None)], "token").unwrap();
         assert_eq!(value(&request, "insert_deduplicate").unwrap(), "1");
         assert_eq!(
             value(&request, "insert_deduplication_token").unwrap(),
@@ -286,12 +287,21 @@ mod tests {
 
     #[test]
     fn a_document_travels_in_the_body_as_it_is() {
-        let request = insert(&connection(""), &row("a", Some("{\"a\":'\\`\n}")), "t").unwrap();
+        let request = insert(&connection(""), &[row("a", Some("{\"a\":'\\`\n}"))], "t").unwrap();
         let mut expected = b"\x01a\x01\x00\x0a{\"a\":'\\`\n}".to_vec();
         expected.extend_from_slice(&7_i64.to_le_bytes());
         expected.extend_from_slice(&5_i64.to_le_bytes());
         expected.extend_from_slice(b"\0\x01w");
         assert_eq!(request.body, expected);
+    }
+
+    #[test]
+    fn a_row_for_a_table_of_the_python_backend_is_text() {
+        let mut row = row("a\tb", Some("{\"a\": \"\\n\"}"));
+        row.version = Version::from_nanoseconds(1_796_199_517_390_000_007);
+        let request = insert_plain(&connection(""), &[row]).unwrap();
+        let expected = "a\\tb\t\\N\t{\"a\": \"\\\\n\"}\t1796199517.390000007\n";
+        assert_eq!(request.body, expected.as_bytes());
     }
 
     #[test]
@@ -303,7 +313,7 @@ mod tests {
         assert_eq!(value(&read, "select_sequential_consistency").unwrap(), "1");
         assert_eq!(value(&read, "max_threads").unwrap(), "1");
         assert_eq!(value(&read, "insert_quorum"), None);
-        let write = insert(&to, &row("a", None), "t").unwrap();
+        let write = insert(&to, &[row("a", None)], "t").unwrap();
         assert_eq!(value(&write, "insert_quorum").unwrap(), "2");
         assert_eq!(value(&write, "insert_quorum_parallel").unwrap(), "0");
         assert_eq!(value(&write, "select_sequential_consistency"), None);

@@ -7,6 +7,7 @@
 use super::{Answer, FORMAT, NOW, Request, Statement, VERSION};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::escape::array;
 use crate::pattern::Pattern;
 use crate::version::Version;
 
@@ -30,6 +31,18 @@ pub(crate) fn head(to: &Connection, id: &str) -> Result<Request, Error> {
         to.table
     );
     Statement::read().parameter("id", id).sql(to, sql)
+}
+
+/// The last versions of many states, without their documents.
+pub(crate) fn heads(to: &Connection, ids: &[&str]) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT COLUMNS('^(state_id|updated_at|deleted|writes)$') FROM {} FINAL \
+         PREWHERE state_id IN {{ids:Array(String)}} {FORMAT}",
+        to.table
+    );
+    Statement::read()
+        .parameter("ids", &array(ids.iter().copied()))
+        .sql(to, sql)
 }
 
 /// The version of the last deletion of a state, 0 if there was none, and the server's clock.

@@ -1,8 +1,12 @@
 //! Statements that write and delete states.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 use super::{Request, Statement};
 use crate::connection::Connection;
 use crate::error::{Effect, Error};
+use crate::escape::tab_separated;
 use crate::rowbinary::{put_nullable_string, put_string};
 use crate::version::Version;
 
@@ -34,31 +38,38 @@ impl std::fmt::Display for Columns {
     }
 }
 
-/// One row, under an insert token: of all inserts of one token the server stores one, and drops the others without a
+/// Rows under an insert token: of all inserts of one token the server stores one, and drops the others without a
 /// word. So the request may be sent again, and of writers that choose the same token one alone is heard.
 ///
-/// The row is inserted as it is, not by a SELECT: releases before 26.3 take no notice of a token there.
-pub(crate) fn insert(to: &Connection, row: &Row<'_>, token: &str) -> Result<Request, Error> {
+/// The rows are inserted as they are, not by a SELECT: releases before 26.3 take no notice of a token there.
+pub(crate) fn insert(to: &Connection, rows: &[Row<'_>], token: &str) -> Result<Request, Error> {
     let sql = format!("INSERT INTO {} ({Columns}) FORMAT RowBinary", to.table);
-    let mut body = Vec::with_capacity(
-        row.id.len()
-            + row.writes.len()
-            + row.partial.map_or(0, str::len)
-            + row.completed.map_or(0, str::len)
-            + ROW_OVERHEAD,
-    );
-    put_string(&mut body, row.id);
-    put_nullable_string(&mut body, row.partial);
-    put_nullable_string(&mut body, row.completed);
-    body.extend_from_slice(&row.version.get().to_le_bytes());
-    // `DateTime64(3)`.
-    body.extend_from_slice(&(row.written.get() / 1_000_000).to_le_bytes());
-    body.push(row.deleted.into());
-    put_string(&mut body, row.writes);
+    let mut body = Vec::with_capacity(rows.iter().map(Row::size).sum());
+    for row in rows {
+        put_string(&mut body, row.id);
+        put_nullable_string(&mut body, row.partial);
+        put_nullable_string(&mut body, row.completed);
+        body.extend_from_slice(&row.version.get().to_le_bytes());
+        // `DateTime64(3)`.
+        body.extend_from_slice(&(row.written.get() / 1_000_000).to_le_bytes());
+        body.push(row.deleted.into());
+        put_string(&mut body, row.writes);
+    }
     insertion(to, Effect::Repeatable)
         .setting("insert_deduplicate", "1")
         .setting("insert_deduplication_token", token)
         .rows_to(to, &sql, body)
+}
+
+impl Row<'_> {
+    /// In bytes, or a little more.
+    fn size(&self) -> usize {
+        self.id.len()
+            + self.writes.len()
+            + self.partial.map_or(0, str::len)
+            + self.completed.map_or(0, str::len)
+            + ROW_OVERHEAD
+    }
 }
 
 /// Lengths, markers, numbers.
@@ -77,47 +88,31 @@ fn insertion(to: &Connection, effect: Effect) -> Statement<'_> {
     statement
 }
 
-/// One row into a table that the Python backend made, on top of whatever is there.
-pub(crate) fn insert_plain(to: &Connection, row: &Row<'_>) -> Result<Request, Error> {
-    // By a SELECT, so that the version is right whichever precision `updated_at` has, also when that changes now.
+/// Rows into a table that the Python backend made.
+///
+/// As text, so that a version is understood whichever precision `updated_at` has, also when that changes now.
+pub(crate) fn insert_plain(to: &Connection, rows: &[Row<'_>]) -> Result<Request, Error> {
     let sql = format!(
-        "INSERT INTO {} (state_id, partial_state, completed_state, updated_at) SELECT * FROM \
-         input('id String, partial Nullable(String), completed Nullable(String), version DateTime64(9)') FORMAT RowBinary",
+        "INSERT INTO {} (state_id, partial_state, completed_state, updated_at) FORMAT TabSeparated",
         to.table
     );
-    let mut body = Vec::new();
-    put_string(&mut body, row.id);
-    put_nullable_string(&mut body, row.partial);
-    put_nullable_string(&mut body, row.completed);
-    body.extend_from_slice(&row.version.get().to_le_bytes());
-    insertion(to, Effect::Once)
-        .setting("insert_deduplicate", "0")
-        .rows_to(to, &sql, body)
-}
-
-/// A state to be written whatever is there: its ID, and its partial and completed document.
-pub(crate) type NewState = (String, Option<String>, Option<String>);
-
-/// Many rows, each on top of what is there: the server finds their versions.
-pub(crate) fn insert_many(to: &Connection, states: &[NewState]) -> Result<Request, Error> {
-    let sql = format!(
-        "INSERT INTO {table} (state_id, partial_state, completed_state, updated_at) \
-         SELECT new.id, new.partial, new.completed, \
-         greatest(now64(9), last.version + toIntervalNanosecond(2 + rand() % 1000000)) \
-         FROM input('id String, partial Nullable(String), completed Nullable(String)') AS new \
-         LEFT JOIN (SELECT state_id, max(updated_at)::DateTime64(9) AS version FROM {table} GROUP BY state_id) AS last \
-         ON new.id = last.state_id FORMAT RowBinary",
-        table = to.table
-    );
-    let mut body = Vec::new();
-    for (id, partial, completed) in states {
-        put_string(&mut body, id);
-        put_nullable_string(&mut body, partial.as_deref());
-        put_nullable_string(&mut body, completed.as_deref());
+    let mut body = String::with_capacity(rows.iter().map(Row::size).sum());
+    for row in rows {
+        body.push_str(&tab_separated(row.id));
+        for document in [row.partial, row.completed] {
+            body.push('\t');
+            body.push_str(&document.map_or(Cow::Borrowed("\\N"), tab_separated));
+        }
+        let (seconds, rest) = (
+            row.version.get() / 1_000_000_000,
+            row.version.get() % 1_000_000_000,
+        );
+        // Writing to a string does not fail.
+        let _ = writeln!(body, "\t{seconds}.{rest:09}");
     }
     insertion(to, Effect::Once)
         .setting("insert_deduplicate", "0")
-        .rows_to(to, &sql, body)
+        .rows_to(to, &sql, body.into_bytes())
 }
 
 /// Which rows of a state are removed. A state that is written meanwhile has a higher version, and stays.

@@ -1,0 +1,118 @@
+//! Sets many states at once: one insert of all of them, each on top of what is there.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::client::{Client, Outside, is_missing};
+use crate::error::Error;
+use crate::id::check_id;
+use crate::rows::{self, Layout};
+use crate::sql;
+use crate::version::Version;
+use crate::write::Documents;
+use crate::writes::{self, Name};
+
+/// How many bytes of IDs are asked for at once: encoded they must fit into a URL.
+const IDS_AT_ONCE: usize = 8 * 1024;
+
+/// What is stored of each state: its version and its `writes`.
+type Heads = HashMap<String, (Version, String)>;
+
+impl<O: Outside> Client<'_, O> {
+    /// Meltano's `set_all`: says how many states it has stored. Of two of one ID the later one counts.
+    pub(crate) fn set_many(
+        &self,
+        states: Vec<(String, Option<String>, Option<String>)>,
+    ) -> Result<u32, Error> {
+        let mut new: Vec<(String, Documents)> = Vec::with_capacity(states.len());
+        let mut seen = HashSet::with_capacity(states.len());
+        for (id, partial, completed) in states.into_iter().rev() {
+            check_id(&id)?;
+            let documents = Documents::check(partial, completed)?;
+            if seen.insert(id.clone()) {
+                new.push((id, documents));
+            }
+        }
+        if new.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<&str> = new.iter().map(|(id, _)| id.as_str()).collect();
+        let (layout, heads) = match self.heads(&ids) {
+            Err(Error::Server(error)) if is_missing(&error) => {
+                self.create_tables(&error)?;
+                self.heads(&ids)?
+            }
+            heads => heads?,
+        };
+        self.insert_many(&new, layout, &heads)?;
+        Ok(u32::try_from(new.len()).unwrap_or(u32::MAX))
+    }
+
+    fn heads(&self, ids: &[&str]) -> Result<(Layout, Heads), Error> {
+        let mut all = (Layout::Plain, Heads::new());
+        let mut rest = ids;
+        while !rest.is_empty() {
+            let mut size = 0;
+            let count = rest
+                .iter()
+                .take_while(|id| {
+                    size += id.len() + 3;
+                    size <= IDS_AT_ONCE
+                })
+                .count();
+            let (now, later) = rest.split_at(count.clamp(1, rest.len()));
+            let answer = self.send(&sql::heads(self.connection, now)?)?;
+            let (layout, heads) = rows::heads(&answer.body)?;
+            all.0 = layout;
+            all.1.extend(heads);
+            rest = later;
+        }
+        Ok(all)
+    }
+
+    fn insert_many(
+        &self,
+        new: &[(String, Documents)],
+        layout: Layout,
+        heads: &Heads,
+    ) -> Result<(), Error> {
+        let now = self.clock()?;
+        let name = Name::new(self.outside.random());
+        // What the rows borrow.
+        let versions: Vec<(Version, String)> = new
+            .iter()
+            .map(|(id, _)| match (heads.get(id), layout) {
+                // Not as a creation, of which there is one alone.
+                (None, _) => {
+                    let nothing = writes::after(Version::new(0), "");
+                    (now, writes::add(&nothing, now, name))
+                }
+                (Some((stored, _)), Layout::Plain) => (stored.plain_top(now), String::new()),
+                (Some((stored, before)), Layout::Ours) => {
+                    let version = stored.top(now, self.outside.random());
+                    (
+                        version,
+                        writes::add(&writes::after(*stored, before), version, name),
+                    )
+                }
+            })
+            .collect();
+        let rows: Vec<_> = new
+            .iter()
+            .zip(&versions)
+            .map(|((id, documents), (version, writes))| sql::Row {
+                id,
+                partial: documents.partial.as_deref(),
+                completed: documents.completed.as_deref(),
+                version: *version,
+                written: now,
+                deleted: false,
+                writes,
+            })
+            .collect();
+        let request = match layout {
+            Layout::Ours => sql::insert(self.connection, &rows, &format!("many/{name}"))?,
+            Layout::Plain => sql::insert_plain(self.connection, &rows)?,
+        };
+        self.send(&request).map(drop)
+    }
+}
