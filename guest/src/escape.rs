@@ -74,7 +74,7 @@ pub(crate) fn tab_separated(value: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Texts as the value of a parameter of the type `Array(String)`, to be given to `parameter`.
+/// Texts for a URL parameter of the type `Array(String)`: quoted one by one, and not escaped once more as a whole.
 pub(crate) fn array<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut array = String::from("[");
     for text in texts {
@@ -82,12 +82,7 @@ pub(crate) fn array<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
             array.push(',');
         }
         array.push('\'');
-        for character in text.chars() {
-            if matches!(character, '\'' | '\\') {
-                array.push('\\');
-            }
-            array.push(character);
-        }
+        array.push_str(&tab_separated(text).replace('\'', "\\'"));
         array.push('\'');
     }
     array.push(']');
@@ -126,6 +121,6 @@ mod tests {
     #[test]
     fn arrays_hold_any_text() {
         assert_eq!(array([]), "[]");
-        assert_eq!(array(["a", "b'c\\", ""]), "['a','b\\'c\\\\','']");
+        assert_eq!(array(["a", "b'c\\\n", ""]), "['a','b\\'c\\\\\\n','']");
     }
 }

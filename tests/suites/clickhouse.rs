@@ -10,6 +10,8 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use harness::{ClickHouse, fresh_name};
 use pipeline_state::{Backend, Error, Expectation, Finding, Outcome, Settings, Severity, State};
 use support::{Place, completed, id, open, partial, place, plugins, server};
@@ -1000,4 +1002,99 @@ async fn a_check_of_a_server_that_can_not_be_reached_says_why() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
+}
+
+/// The pairs of a pattern and an ID on which Python's own `fnmatch.fnmatchcase` was run, by this server.
+#[tokio::test]
+async fn patterns_match_on_the_server_what_pythons_fnmatch_matches() {
+    let cases = include_str!("../../guest/tests/fnmatch.tsv");
+    let mut expected: BTreeMap<&str, Vec<(&str, bool)>> = BTreeMap::new();
+    for line in cases.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        expected
+            .entry(fields[0])
+            .or_default()
+            .push((fields[1], fields[2] == "1"));
+    }
+    let place = place().await;
+    let ids: BTreeSet<&str> = expected.values().flatten().map(|(name, _)| *name).collect();
+    let states = ids
+        .iter()
+        .map(|name| (id(name), State::default()))
+        .collect();
+    place.backend.set_many(states).await.unwrap();
+    // The empty pattern is all here, and nothing but the empty ID there.
+    for (pattern, pairs) in expected
+        .into_iter()
+        .filter(|(pattern, _)| !pattern.is_empty())
+    {
+        let page = place.backend.get_ids(pattern, None, 10_000).await.unwrap();
+        for (name, matches) in pairs {
+            assert_eq!(
+                page.ids.contains(&id(name)),
+                matches,
+                "{pattern:?} {name:?}"
+            );
+        }
+    }
+}
+
+/// Text of all kinds of characters, always the same.
+fn any_text(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let length = next() % 24;
+    (0..length)
+        .filter_map(|_| {
+            let odd = [
+                '\\', '\'', '"', '`', '\t', '\n', '\r', '\0', 'N', ',', '[', ']', '%', '+', '&',
+                '{', '}',
+            ];
+            match next() % 4 {
+                0 => odd.get((next() % odd.len() as u64) as usize).copied(),
+                1 => char::from_u32((next() % 0x80) as u32),
+                2 => char::from_u32((next() % 0x800) as u32),
+                _ => char::from_u32((next() % 0x11_0000) as u32),
+            }
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn any_text_is_an_id_on_either_table() {
+    for theirs in [false, true] {
+        let place = place().await;
+        if theirs {
+            place.create_as_the_python_backend();
+        }
+        let texts: BTreeSet<String> = (0..400).map(any_text).collect();
+        let document =
+            |text: &str| completed(&serde_json::json!({"id": text, "raw\t": "\\N\n"}).to_string());
+        let states = texts
+            .iter()
+            .map(|text| (id(text), document(text)))
+            .collect();
+        let count = place.backend.set_many(states).await.unwrap();
+        assert_eq!(count as usize, texts.len());
+        let ids = place.backend.get_ids("*", None, 10_000).await.unwrap().ids;
+        assert_eq!(ids, texts.iter().map(|text| id(text)).collect::<Vec<_>>());
+        for (number, text) in texts
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| number % 8 == 0)
+        {
+            let entry = place.backend.get(&id(text)).await.unwrap().unwrap();
+            assert_eq!(entry.state, document(text), "{text:?}");
+            // Again, over what is there, and by the other way.
+            let state = completed(&format!("{{\"again\":{number}}}"));
+            place.backend.set(&id(text), state.clone()).await.unwrap();
+            let entry = place.backend.get(&id(text)).await.unwrap().unwrap();
+            assert_eq!(entry.state, state, "{text:?}");
+        }
+    }
 }

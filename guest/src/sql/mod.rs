@@ -23,11 +23,13 @@ pub(crate) use write::{
     Columns, Removal, Row, insert, insert_plain, keep_deletions, note_deletion, remove, truncate,
 };
 
+use std::borrow::Cow;
+
 use url::form_urlencoded;
 
 use crate::connection::Connection;
 use crate::error::{Effect, Error};
-use crate::escape::parameter;
+use crate::escape::{array, parameter};
 
 /// One request: a POST to `/`, since ClickHouse takes a GET for read-only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +68,8 @@ struct Statement<'a> {
     effect: Effect,
     answer: Answer,
     settings: Vec<(&'a str, &'a str)>,
-    parameters: Vec<(&'a str, &'a str)>,
+    /// Names, and values as the server is to be sent them.
+    parameters: Vec<(&'a str, Cow<'a, str>)>,
 }
 
 impl<'a> Statement<'a> {
@@ -94,7 +97,13 @@ impl<'a> Statement<'a> {
     }
 
     fn parameter(mut self, name: &'a str, value: &'a str) -> Self {
-        self.parameters.push((name, value));
+        self.parameters.push((name, parameter(value)));
+        self
+    }
+
+    fn texts(mut self, name: &'a str, values: &[&str]) -> Self {
+        let value = array(values.iter().copied());
+        self.parameters.push((name, Cow::Owned(value)));
         self
     }
 
@@ -127,7 +136,7 @@ impl<'a> Statement<'a> {
         }
         path.extend_pairs(&self.settings);
         for (name, value) in &self.parameters {
-            path.append_pair(&format!("param_{name}"), &parameter(value));
+            path.append_pair(&format!("param_{name}"), value);
         }
         let path = path.finish();
         if path.len() > MAX_PATH {

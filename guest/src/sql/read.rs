@@ -7,7 +7,6 @@
 use super::{Answer, FORMAT, NOW, Request, Statement, VERSION};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::escape::array;
 use crate::pattern::Pattern;
 use crate::version::Version;
 
@@ -40,9 +39,7 @@ pub(crate) fn heads(to: &Connection, ids: &[&str]) -> Result<Request, Error> {
          PREWHERE state_id IN {{ids:Array(String)}} {FORMAT}",
         to.table
     );
-    Statement::read()
-        .parameter("ids", &array(ids.iter().copied()))
-        .sql(to, sql)
+    Statement::read().texts("ids", ids).sql(to, sql)
 }
 
 /// The version of the last deletion of a state, 0 if there was none, and the server's clock.
