@@ -1,6 +1,11 @@
 //! The program, as a person or a script runs it: output, exit codes, where the URI comes from, bad input.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests break off to fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests break off to fail"
+)]
 
 mod support;
 
@@ -452,4 +457,81 @@ fn verbose_tells_of_requests_and_shows_no_secret() {
     );
     let (_, password) = server().user();
     assert!(!log.contains(password) && !log.contains("Basic"), "{log}");
+}
+
+#[test]
+fn a_bad_write_is_seen_in_the_history_and_undone() {
+    let shell = Shell::new();
+    let (code, message) = failure(&shell.command(&["history", ID]).output().unwrap());
+    assert_eq!(code, 2);
+    assert!(message.contains("`migrate`"), "{message}");
+
+    let on = ["--setting", "history=true"];
+    let run = |args: &[&str]| shell.ok(&[&on[..], args].concat());
+    run(&["set", ID, STATE]);
+    run(&["set", ID, r#"{"completed":{"bad":1}}"#]);
+    run(&["delete", ID]);
+    let history = run(&["history", ID]);
+    let lines: Vec<Vec<&str>> = history
+        .lines()
+        .map(|line| line.split('\t').collect())
+        .collect();
+    let [deleted, bad, good] = lines.as_slice() else {
+        panic!("{history}")
+    };
+    assert_eq!(deleted[2], "deleted");
+    assert!(bad[2].contains("bad"));
+    assert_eq!(good[2], PRINTED.trim_end());
+    assert!(
+        good[1].ends_with('Z') && good[1].starts_with("20"),
+        "{history}"
+    );
+
+    run(&["restore", ID, good[0]]);
+    assert_eq!(run(&["get", ID]), PRINTED);
+    // It is a new version: what was before is still there.
+    assert_eq!(run(&["history", ID, "--limit", "9"]).lines().count(), 4);
+    run(&["restore", ID, deleted[0]]);
+    assert_eq!(failure(&shell.command(&["get", ID]).output().unwrap()).0, 3);
+    let (code, message) = failure(&shell.command(&["restore", ID, "7"]).output().unwrap());
+    assert_eq!(code, 3);
+    assert!(message.contains("no version 7"), "{message}");
+}
+
+#[test]
+fn the_doctor_looks_at_everything_and_tables_are_brought_up_to_date() {
+    let shell = Shell::new();
+    let fresh = shell.ok(&["doctor"]);
+    assert!(
+        fresh.contains("fine     server      ClickHouse "),
+        "{fresh}"
+    );
+    assert!(fresh.contains("does not exist"), "{fresh}");
+    let done = shell.ok(&["--setting", "history=1", "migrate"]);
+    assert_eq!(done.lines().count(), 3, "{done}");
+    assert_eq!(
+        shell.ok(&["--setting", "history=1", "migrate"]),
+        "nothing to do\n"
+    );
+    let well = shell.ok(&["doctor"]);
+    assert!(
+        !well.contains("warning") && well.contains("history"),
+        "{well}"
+    );
+
+    let output = shell
+        .command(&["doctor", "--uri", "clickhouse://app:hunter2@127.0.0.1:1/db"])
+        .output()
+        .unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(
+        (output.status.code(), err),
+        (Some(1), "error: there is a problem\n")
+    );
+    assert!(
+        out.starts_with("problem  server      nothing listens"),
+        "{out}"
+    );
+    assert!(out.contains("-> check the host"), "{out}");
+    assert!(!out.contains("hunter2"));
 }
