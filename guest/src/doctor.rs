@@ -67,14 +67,14 @@ impl<O: Outside> Client<'_, O> {
 
     /// The rows of an answer as texts.
     fn ask(&self, request: Result<Request, Error>) -> Result<Vec<Vec<String>>, Error> {
-        rows::texts(&self.send(&request?)?.body)
+        rows::texts(&self.send(&request?)?)
     }
 
     fn check_server(&self, findings: &mut Vec<Finding>) -> Result<(), Error> {
         let to = self.connection;
         let response = self.send(&sql::server(to)?)?;
         let here = self.outside.clock_ms();
-        let rows = rows::texts(&response.body)?;
+        let rows = rows::texts(&response)?;
         let [version, zone, now] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
             return Err(Error::Corrupt(
                 "the server does not tell its version".to_owned(),

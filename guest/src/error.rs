@@ -122,7 +122,8 @@ pub(crate) fn one_line(text: &str) -> String {
             length += 1;
         }
         for character in word.chars() {
-            if length == MAX_CHARACTERS {
+            // A word that ends at the limit has a space behind it.
+            if length >= MAX_CHARACTERS {
                 line.push('…');
                 return line;
             }
@@ -148,6 +149,15 @@ mod tests {
         let line = one_line(&"ä".repeat(2000));
         assert_eq!(line.chars().count(), MAX_CHARACTERS + 1);
         assert!(line.ends_with('…'));
+    }
+
+    #[test]
+    fn long_text_is_cut_wherever_its_words_end() {
+        for first in MAX_CHARACTERS - 2..MAX_CHARACTERS + 2 {
+            let line = one_line(&format!("{} {}", "a".repeat(first), "b ".repeat(2000)));
+            assert!(line.chars().count() <= MAX_CHARACTERS + 2, "{first}");
+            assert!(line.ends_with('…'), "{first}");
+        }
     }
 
     #[test]

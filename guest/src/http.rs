@@ -147,6 +147,7 @@ fn read(response: IncomingResponse, answer: Answer) -> Result<Response, Broken> 
     let exception_code = header("x-clickhouse-exception-code");
     let exception_tag = header("x-clickhouse-exception-tag");
     let from_clickhouse = exception_code.is_some() || header("x-clickhouse-query-id").is_some();
+    let format = header("x-clickhouse-format");
     let compressed = header("content-encoding").is_some_and(|coding| coding == "gzip");
     let length = header("content-length").and_then(|length| length.parse().ok());
     drop(headers);
@@ -165,6 +166,7 @@ fn read(response: IncomingResponse, answer: Answer) -> Result<Response, Broken> 
         exception_code,
         exception_tag,
         from_clickhouse,
+        format,
         body,
         ending,
     })

@@ -11,7 +11,7 @@
 //! | `uri`, `settings`, `options`, `connection` | which server, user and table a target means, and how they are used |
 //! | `id`, `document`, `pattern` | which IDs, documents and patterns are accepted |
 //! | `escape`, `rowbinary`, `gzip`, `sql` | what is sent to the server |
-//! | `response`, `network`, `rows`, `error` | what comes back, and what it means |
+//! | `response`, `network`, `values`, `native`, `rowbinary`, `rows`, `error` | what comes back, and what it means |
 //! | `client` | what is sent again after a fault |
 //! | `version`, `writes` | why no write is lost, and no expectation inexact |
 //! | `store`, `write`, `write_many`, `merge`, `history`, `tables`, `doctor` | which statements make up each operation |
@@ -30,12 +30,15 @@ mod doctor;
 mod document;
 mod error;
 mod escape;
+#[cfg(test)]
+mod fuzz;
 mod gzip;
 mod history;
 #[cfg(target_arch = "wasm32")]
 mod http;
 mod id;
 mod merge;
+mod native;
 mod network;
 mod options;
 mod pattern;
@@ -48,6 +51,7 @@ mod sql;
 mod store;
 mod tables;
 mod uri;
+mod values;
 mod version;
 mod write;
 mod write_many;

@@ -19,6 +19,8 @@ pub(crate) struct Response {
     pub(crate) exception_tag: Option<String>,
     /// Whether there is any header that only ClickHouse sends.
     pub(crate) from_clickhouse: bool,
+    /// `X-ClickHouse-Format`.
+    pub(crate) format: Option<String>,
     pub(crate) body: Vec<u8>,
     pub(crate) ending: Ending,
 }
@@ -37,6 +39,7 @@ pub(crate) enum Ending {
 
 /// The codes that something here depends on; the names are ClickHouse's.
 pub(crate) mod code {
+    pub(crate) const NO_SUCH_COLUMN: i32 = 16;
     pub(crate) const TABLE_ALREADY_EXISTS: i32 = 57;
     pub(crate) const UNKNOWN_TABLE: i32 = 60;
     pub(crate) const UNKNOWN_DATABASE: i32 = 81;
@@ -254,6 +257,7 @@ mod tests {
             exception_code: code.map(str::to_owned),
             exception_tag: Some("abcdefgh".to_owned()),
             from_clickhouse: true,
+            format: None,
             body: body.as_bytes().to_owned(),
             ending: Ending::Whole,
         }

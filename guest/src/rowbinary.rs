@@ -1,10 +1,11 @@
-//! ClickHouse's formats `RowBinary` (written) and `RowBinaryWithNamesAndTypes` (read).
+//! ClickHouse's formats `RowBinary`, in which rows are written, and `RowBinaryWithNamesAndTypes`, in which pages are read.
 //!
 //! Documents pass as they are: a length and the bytes. The types in the header make sure that a
 //! table which someone made by hand is understood or refused, never misread.
 //! What the columns mean is `rows`' business.
 
 use crate::error::Error;
+use crate::values::{Input, Type, Value, corrupt};
 
 /// Appends a value of type `String`.
 pub(crate) fn put_string(buffer: &mut Vec<u8>, text: &str) {
@@ -32,48 +33,9 @@ fn put_length(buffer: &mut Vec<u8>, mut length: usize) {
     buffer.push(length as u8);
 }
 
-/// A type that a column may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    String,
-    NullableString,
-    /// `Bool` and `UInt8`: one byte.
-    Byte,
-    /// `Int64` and `UInt64`: 8 bytes, the lowest first.
-    Integer,
-    /// `DateTime64`: 8 bytes like those, in units of which this many nanoseconds make one.
-    Time(i64),
-}
-
-impl Type {
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "String" | "LowCardinality(String)" => Self::String,
-            "Nullable(String)" | "LowCardinality(Nullable(String))" => Self::NullableString,
-            "Bool" | "UInt8" => Self::Byte,
-            "Int64" | "UInt64" => Self::Integer,
-            // `DateTime64(3)` or `DateTime64(3, 'Europe/Berlin')`: the zone is for people alone.
-            time => {
-                let inside = time.strip_prefix("DateTime64(")?.strip_suffix(')')?;
-                let precision: u32 = inside.split(',').next()?.trim().parse().ok()?;
-                Self::Time(10_i64.checked_pow(9_u32.checked_sub(precision)?)?)
-            }
-        })
-    }
-}
-
-/// A value, borrowed from the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
-    Null,
-    Text(&'a str),
-    /// A number; a time as nanoseconds since 1970.
-    Integer(i64),
-}
-
 /// Reads an answer in the format `RowBinaryWithNamesAndTypes`, row after row.
 pub(crate) struct Reader<'a> {
-    rest: &'a [u8],
+    input: Input<'a>,
     columns: Vec<(&'a str, Type)>,
 }
 
@@ -83,118 +45,41 @@ const MAX_COLUMNS: usize = 64;
 impl<'a> Reader<'a> {
     /// Reads the header.
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, Error> {
-        let mut reader = Self {
-            rest: body,
-            columns: Vec::new(),
-        };
-        let count = reader.length()?;
+        let mut input = Input::new(body);
+        let count = input.length()?;
+        // Rows of no columns would never come to an end.
+        if count == 0 {
+            return Err(corrupt("its header names no column"));
+        }
         if count > MAX_COLUMNS {
             return Err(corrupt("its header names too many columns"));
         }
         let mut names = Vec::with_capacity(count);
         for _ in 0..count {
-            names.push(reader.text()?);
+            names.push(input.text()?);
         }
+        let mut columns = Vec::with_capacity(count);
         for name in names {
-            let text = reader.text()?;
-            let Some(kind) = Type::parse(text) else {
-                let message =
-                    format!("its column `{name}` has the type {text}, which no state table has");
-                return Err(corrupt(&crate::error::one_line(&message)));
-            };
-            reader.columns.push((name, kind));
+            columns.push((name, Type::parse(name, input.text()?)?));
         }
-        Ok(reader)
+        Ok(Self { input, columns })
     }
 
-    /// The place of the column `name`.
-    pub(crate) fn column(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|(known, _)| *known == name)
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'a str, Type)> {
+        self.columns.iter().copied()
     }
 
-    /// Whether the column `name` is a time in nanoseconds.
-    pub(crate) fn is_in_nanoseconds(&self, name: &str) -> bool {
-        self.columns.contains(&(name, Type::Time(1)))
-    }
-
-    /// Whether another row follows.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.rest.is_empty()
-    }
-
-    /// Reads the next row into `row`, whose old values go.
-    pub(crate) fn read(&mut self, row: &mut Vec<Value<'a>>) -> Result<(), Error> {
+    /// Reads the next row into `row`, whose old values go. False where there is none.
+    pub(crate) fn read(&mut self, row: &mut Vec<Value<'a>>) -> Result<bool, Error> {
         row.clear();
-        for index in 0..self.columns.len() {
-            let Some(&(_, kind)) = self.columns.get(index) else {
-                break;
-            };
-            row.push(self.value(kind)?);
+        if self.input.is_empty() {
+            return Ok(false);
         }
-        Ok(())
-    }
-
-    fn value(&mut self, kind: Type) -> Result<Value<'a>, Error> {
-        Ok(match kind {
-            Type::String => Value::Text(self.text()?),
-            Type::NullableString => match self.byte()? {
-                0 => Value::Text(self.text()?),
-                1 => Value::Null,
-                _ => return Err(corrupt("a value is neither there nor NULL")),
-            },
-            Type::Byte => Value::Integer(self.byte()?.into()),
-            Type::Integer => Value::Integer(self.integer()?),
-            Type::Time(unit) => Value::Integer(self.integer()?.saturating_mul(unit)),
-        })
-    }
-
-    fn integer(&mut self) -> Result<i64, Error> {
-        let Some((bytes, rest)) = self.rest.split_first_chunk() else {
-            return Err(truncated());
-        };
-        self.rest = rest;
-        Ok(i64::from_le_bytes(*bytes))
-    }
-
-    fn byte(&mut self) -> Result<u8, Error> {
-        let Some((&byte, rest)) = self.rest.split_first() else {
-            return Err(truncated());
-        };
-        self.rest = rest;
-        Ok(byte)
-    }
-
-    /// A length can't exceed what is there, so nothing is ever allocated by a hostile one.
-    fn length(&mut self) -> Result<usize, Error> {
-        let mut length: u64 = 0;
-        for shift in (0..63).step_by(7) {
-            let byte = self.byte()?;
-            length |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return usize::try_from(length).map_err(|_| truncated());
-            }
+        for (_, kind) in &self.columns {
+            row.push(self.input.value(*kind)?);
         }
-        Err(corrupt("a length is absurd"))
+        Ok(true)
     }
-
-    fn text(&mut self) -> Result<&'a str, Error> {
-        let length = self.length()?;
-        let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
-            return Err(truncated());
-        };
-        self.rest = rest;
-        std::str::from_utf8(bytes).map_err(|_| corrupt("a text is not valid UTF-8"))
-    }
-}
-
-fn truncated() -> Error {
-    corrupt("it ends in the middle of a row")
-}
-
-fn corrupt(fault: &str) -> Error {
-    Error::Corrupt(format!(
-        "ClickHouse's answer can't be read as states: {fault}; check that the settings `schema` and `table` name a state table"
-    ))
 }
 
 #[cfg(test)]
@@ -216,10 +101,9 @@ mod tests {
     fn read(body: &[u8]) -> Result<Vec<Vec<Value<'_>>>, Error> {
         let mut reader = Reader::new(body)?;
         let mut rows = Vec::new();
-        while reader.has_more() {
-            let mut row = Vec::new();
-            reader.read(&mut row)?;
-            rows.push(row);
+        let mut row = Vec::new();
+        while reader.read(&mut row)? {
+            rows.push(row.clone());
         }
         Ok(rows)
     }
@@ -307,6 +191,13 @@ mod tests {
             body.extend_from_slice(length);
             assert!(matches!(read(&body), Err(Error::Corrupt(_))));
             assert!(matches!(read(length), Err(Error::Corrupt(_))));
+        }
+    }
+
+    #[test]
+    fn an_answer_without_columns_is_corrupt() {
+        for body in [&b"\0"[..], b"\0x"] {
+            assert!(matches!(read(body), Err(Error::Corrupt(_))));
         }
     }
 

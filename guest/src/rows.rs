@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use crate::document::is_plausible;
 use crate::error::{Error, one_line};
-use crate::response::Ending;
-use crate::rowbinary::{Reader, Value};
+use crate::native;
+use crate::response::{Ending, Response};
+use crate::rowbinary::Reader;
+use crate::values::{Type, Value, corrupt};
 use crate::version::Version;
 
 /// A state, or the mark that there was one.
@@ -20,23 +22,27 @@ pub(crate) struct Row {
     pub(crate) written_ms: i64,
 }
 
-/// What a write must know before it is made.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) stored: Option<Stored>,
-    pub(crate) layout: Layout,
-}
-
-/// What is stored: a state or a tombstone.
+/// What is stored, a state or a tombstone: what a write must know before it is made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
-    pub(crate) partial: Option<String>,
-    pub(crate) completed: Option<String>,
+    pub(crate) content: Content,
     pub(crate) deleted: bool,
     pub(crate) version: Version,
     pub(crate) writes: String,
     /// The server's clock at the reading.
     pub(crate) now: Version,
+    pub(crate) layout: Layout,
+}
+
+/// The documents of a state, or, where they need not be known but only compared, what stands for them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Documents {
+        partial: Option<String>,
+        completed: Option<String>,
+    },
+    /// See `sql::head_by_hash`.
+    Hashes { partial: i64, completed: i64 },
 }
 
 /// Which table it is.
@@ -59,26 +65,47 @@ pub(crate) struct Change {
     pub(crate) writes: String,
 }
 
-/// An answer and the places of its columns, whichever of them there are.
+/// An answer in either format, and the row of it that was read last.
 struct Answer<'a> {
-    reader: Reader<'a>,
+    source: Source<'a>,
+    columns: Vec<(&'a str, Type)>,
     row: Vec<Value<'a>>,
 }
 
+enum Source<'a> {
+    RowBinary(Reader<'a>),
+    Native(native::Rows<'a>),
+}
+
 impl<'a> Answer<'a> {
-    fn new(body: &'a [u8]) -> Result<Self, Error> {
+    /// A page.
+    fn page(body: &'a [u8]) -> Result<Self, Error> {
+        let reader = Reader::new(body)?;
         Ok(Self {
-            reader: Reader::new(body)?,
+            columns: reader.columns().collect(),
+            source: Source::RowBinary(reader),
+            row: Vec::new(),
+        })
+    }
+
+    /// An answer of a few rows. One without rows is empty, and must say at least that it is in this format.
+    fn native(response: &'a Response) -> Result<Self, Error> {
+        if response.body.is_empty() && response.format.as_deref() != Some("Native") {
+            return Err(corrupt("it is empty"));
+        }
+        let rows = native::Rows::new(&response.body)?;
+        Ok(Self {
+            columns: rows.columns().collect(),
+            source: Source::Native(rows),
             row: Vec::new(),
         })
     }
 
     fn next(&mut self) -> Result<bool, Error> {
-        if !self.reader.has_more() {
-            return Ok(false);
+        match &mut self.source {
+            Source::RowBinary(reader) => reader.read(&mut self.row),
+            Source::Native(rows) => rows.read(&mut self.row),
         }
-        self.reader.read(&mut self.row)?;
-        Ok(true)
     }
 
     /// Like `next`; the row in which a cut answer ends counts as none.
@@ -90,7 +117,8 @@ impl<'a> Answer<'a> {
     }
 
     fn value(&self, name: &str) -> Option<Value<'a>> {
-        self.row.get(self.reader.column(name)?).copied()
+        let place = self.columns.iter().position(|(known, _)| *known == name)?;
+        self.row.get(place).copied()
     }
 
     fn text(&self, name: &str) -> Result<Option<&'a str>, Error> {
@@ -109,14 +137,21 @@ impl<'a> Answer<'a> {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.reader.column(name).is_some()
+        self.columns.iter().any(|(known, _)| *known == name)
     }
 
     fn layout(&self) -> Layout {
-        let nanoseconds = self.reader.is_in_nanoseconds("updated_at");
+        let nanoseconds = self.columns.contains(&("updated_at", Type::Time(1)));
         match nanoseconds && self.has("writes") && self.has("deleted") {
             true => Layout::Ours,
             false => Layout::Plain,
+        }
+    }
+
+    fn writes(&self) -> Result<String, Error> {
+        match self.layout() {
+            Layout::Ours => Ok(self.text("writes")?.unwrap_or_default().to_owned()),
+            Layout::Plain => Ok(String::new()),
         }
     }
 
@@ -138,6 +173,17 @@ impl<'a> Answer<'a> {
         document(id, self.text(name)?)
     }
 
+    fn state(&self, id: &str) -> Result<Row, Error> {
+        Ok(Row {
+            partial: self.state_document(id, "partial_state")?,
+            completed: self.state_document(id, "completed_state")?,
+            deleted: self.deleted(),
+            version: self.version("updated_at")?,
+            written_ms: self.written_ms()?,
+            id: id.to_owned(),
+        })
+    }
+
     fn id(&self) -> Result<&'a str, Error> {
         self.text("state_id")?.ok_or_else(|| missing("state_id"))
     }
@@ -153,20 +199,22 @@ fn missing(column: &str) -> Error {
     ))
 }
 
-/// Reads an answer to `sql::get` or to `sql::page` of states.
+/// Reads an answer to `sql::get` of the state `id`; none where there is none.
+pub(crate) fn state_of(id: &str, response: &Response) -> Result<Option<Row>, Error> {
+    let mut answer = Answer::native(response)?;
+    match answer.next()? {
+        true => answer.state(id).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Reads an answer to `sql::page` of states.
 pub(crate) fn states(body: &[u8], ending: Ending) -> Result<Vec<Row>, Error> {
-    let mut answer = Answer::new(body)?;
+    let mut answer = Answer::page(body)?;
     let mut rows = Vec::new();
     while answer.next_whole(ending)? {
         let id = answer.id()?;
-        rows.push(Row {
-            partial: answer.state_document(id, "partial_state")?,
-            completed: answer.state_document(id, "completed_state")?,
-            deleted: answer.deleted(),
-            version: answer.version("updated_at")?,
-            written_ms: answer.written_ms()?,
-            id: id.to_owned(),
-        });
+        rows.push(answer.state(id)?);
     }
     Ok(rows)
 }
@@ -185,7 +233,7 @@ fn document(id: &str, text: Option<&str>) -> Result<Option<String>, Error> {
 
 /// Reads an answer to `sql::page` of IDs: each ID, and whether it is a tombstone's.
 pub(crate) fn ids(body: &[u8], ending: Ending) -> Result<Vec<(String, bool)>, Error> {
-    let mut answer = Answer::new(body)?;
+    let mut answer = Answer::page(body)?;
     let mut ids = Vec::new();
     while answer.next_whole(ending)? {
         ids.push((answer.id()?.to_owned(), answer.deleted()));
@@ -193,44 +241,43 @@ pub(crate) fn ids(body: &[u8], ending: Ending) -> Result<Vec<(String, bool)>, Er
     Ok(ids)
 }
 
-/// Reads an answer to `sql::head` for the state `id`.
-pub(crate) fn head(id: &str, body: &[u8]) -> Result<Head, Error> {
-    let mut answer = Answer::new(body)?;
-    let layout = answer.layout();
+/// Reads an answer to `sql::head` for the state `id`; none where nothing is stored.
+pub(crate) fn head(id: &str, response: &Response) -> Result<Option<Stored>, Error> {
+    let mut answer = Answer::native(response)?;
     if !answer.next()? {
-        return Ok(Head {
-            stored: None,
-            layout,
-        });
+        return Ok(None);
     }
-    let writes = match layout {
-        Layout::Ours => answer.text("writes")?.unwrap_or_default().to_owned(),
-        Layout::Plain => String::new(),
+    let content = match answer.has("partial_hash") {
+        true => Content::Hashes {
+            partial: answer.integer("partial_hash")?,
+            completed: answer.integer("completed_hash")?,
+        },
+        false => Content::Documents {
+            partial: answer.state_document(id, "partial_state")?,
+            completed: answer.state_document(id, "completed_state")?,
+        },
     };
-    let stored = Stored {
-        partial: answer.state_document(id, "partial_state")?,
-        completed: answer.state_document(id, "completed_state")?,
+    Ok(Some(Stored {
+        content,
         deleted: answer.deleted(),
         version: answer.version("updated_at")?,
-        writes,
+        writes: answer.writes()?,
         now: answer.version("now")?,
-    };
-    Ok(Head {
-        stored: Some(stored),
-        layout,
-    })
+        layout: answer.layout(),
+    }))
 }
 
-/// Reads an answer to `sql::heads`: the layout, and for each ID the version and `writes`.
-pub(crate) fn heads(body: &[u8]) -> Result<(Layout, HashMap<String, (Version, String)>), Error> {
-    let mut answer = Answer::new(body)?;
-    let layout = answer.layout();
+/// What is stored of each state, by its ID: its version and `writes`.
+pub(crate) type Heads = HashMap<String, (Version, String)>;
+
+/// Reads an answer to `sql::heads`; with the layout, which an answer without rows does not tell.
+pub(crate) fn heads(response: &Response) -> Result<(Option<Layout>, Heads), Error> {
+    let mut answer = Answer::native(response)?;
+    let mut layout = None;
     let mut heads = HashMap::new();
     while answer.next()? {
-        let writes = match layout {
-            Layout::Ours => answer.text("writes")?.unwrap_or_default().to_owned(),
-            Layout::Plain => String::new(),
-        };
+        layout = Some(answer.layout());
+        let writes = answer.writes()?;
         heads.insert(
             answer.id()?.to_owned(),
             (answer.version("updated_at")?, writes),
@@ -240,19 +287,19 @@ pub(crate) fn heads(body: &[u8]) -> Result<(Layout, HashMap<String, (Version, St
 }
 
 /// Reads an answer to `sql::confirm`: versions, and the `writes` of each.
-pub(crate) fn confirmed(body: &[u8]) -> Result<Vec<(Version, String)>, Error> {
-    let mut answer = Answer::new(body)?;
+pub(crate) fn confirmed(response: &Response) -> Result<Vec<(Version, String)>, Error> {
+    let mut answer = Answer::native(response)?;
     let mut rows = Vec::new();
     while answer.next()? {
         let writes = answer.text("writes")?.unwrap_or_default();
-        rows.push((answer.version("version")?, writes.to_owned()));
+        rows.push((answer.version("updated_at")?, writes.to_owned()));
     }
     Ok(rows)
 }
 
 /// Reads an answer to `sql::last_deletion`: the version of the deletion, and the server's clock.
-pub(crate) fn last_deletion(body: &[u8]) -> Result<(Version, Version), Error> {
-    let mut answer = Answer::new(body)?;
+pub(crate) fn last_deletion(response: &Response) -> Result<(Version, Version), Error> {
+    let mut answer = Answer::native(response)?;
     match answer.next()? {
         true => Ok((answer.version("version")?, answer.version("now")?)),
         false => Err(missing("version")),
@@ -260,8 +307,8 @@ pub(crate) fn last_deletion(body: &[u8]) -> Result<(Version, Version), Error> {
 }
 
 /// Reads an answer to `sql::clock`.
-pub(crate) fn clock(body: &[u8]) -> Result<Version, Error> {
-    let mut answer = Answer::new(body)?;
+pub(crate) fn clock(response: &Response) -> Result<Version, Error> {
+    let mut answer = Answer::native(response)?;
     match answer.next()? {
         true => answer.version("now"),
         false => Err(missing("now")),
@@ -270,7 +317,7 @@ pub(crate) fn clock(body: &[u8]) -> Result<Version, Error> {
 
 /// Reads an answer to `sql::history`. What is stored there and is no document is left out: it can't be restored.
 pub(crate) fn changes(body: &[u8], ending: Ending) -> Result<Vec<Change>, Error> {
-    let mut answer = Answer::new(body)?;
+    let mut answer = Answer::page(body)?;
     let mut changes = Vec::new();
     while answer.next_whole(ending)? {
         changes.push(Change {
@@ -290,8 +337,8 @@ pub(crate) fn changes(body: &[u8], ending: Ending) -> Result<Vec<Change>, Error>
 }
 
 /// Reads an answer of texts, whatever its columns are called.
-pub(crate) fn texts(body: &[u8]) -> Result<Vec<Vec<String>>, Error> {
-    let mut answer = Answer::new(body)?;
+pub(crate) fn texts(response: &Response) -> Result<Vec<Vec<String>>, Error> {
+    let mut answer = Answer::native(response)?;
     let mut rows = Vec::new();
     while answer.next()? {
         let text = |value: &Value<'_>| match value {
@@ -305,8 +352,8 @@ pub(crate) fn texts(body: &[u8]) -> Result<Vec<Vec<String>>, Error> {
 }
 
 /// Reads an answer to `sql::count`: how many states there are.
-pub(crate) fn count(body: &[u8]) -> Result<u64, Error> {
-    let mut answer = Answer::new(body)?;
+pub(crate) fn count(response: &Response) -> Result<u64, Error> {
+    let mut answer = Answer::native(response)?;
     if !answer.next()? {
         return Err(missing("rows"));
     }
@@ -352,6 +399,63 @@ mod tests {
             }),
             Ending::Whole,
         )
+    }
+
+    /// An answer in the format `Native`: one block of columns of a name, a type and the bytes of their values.
+    fn native(rows: u8, columns: &[(&str, &str, &[u8])]) -> Response {
+        let mut body = vec![columns.len() as u8, rows];
+        for (name, kind, values) in columns {
+            put_string(&mut body, name);
+            put_string(&mut body, kind);
+            body.extend_from_slice(values);
+        }
+        Response {
+            body: if rows == 0 { Vec::new() } else { body },
+            format: Some("Native".to_owned()),
+            ..Response::default()
+        }
+    }
+
+    #[test]
+    fn what_is_stored_tells_the_layout_of_the_table() {
+        let (seven, nine) = (7_i64.to_le_bytes(), 9_i64.to_le_bytes());
+        let plain: [(&str, &str, &[u8]); 4] = [
+            ("partial_state", "Nullable(String)", b"\x01\x00"),
+            ("completed_state", "Nullable(String)", b"\x00\x02{}"),
+            ("updated_at", "DateTime64(3)", &seven),
+            ("now", "Int64", &nine),
+        ];
+        let stored = head("a", &native(1, &plain)).unwrap().unwrap();
+        assert_eq!(
+            (stored.layout, stored.version),
+            (Layout::Plain, Version::new(7_000_000))
+        );
+        let mut ours = plain.to_vec();
+        ours[2].1 = "DateTime64(9)";
+        ours.extend([
+            ("deleted", "Bool", &b"\x01"[..]),
+            ("writes", "String", b"\x01w"),
+        ]);
+        let stored = head("a", &native(1, &ours)).unwrap().unwrap();
+        assert_eq!(
+            (stored.layout, stored.version),
+            (Layout::Ours, Version::new(7))
+        );
+        assert!(stored.deleted && stored.writes == "w" && stored.now == Version::new(9));
+        ours[2].1 = "DateTime64(3)";
+        assert_eq!(
+            head("a", &native(1, &ours)).unwrap().unwrap().layout,
+            Layout::Plain
+        );
+        assert_eq!(head("a", &native(0, &[])), Ok(None));
+    }
+
+    /// A proxy may answer with nothing: that is not that there is no state.
+    #[test]
+    fn an_empty_answer_counts_only_where_it_says_that_it_is_one() {
+        let empty = Response::default();
+        assert!(matches!(state_of("a", &empty), Err(Error::Corrupt(_))));
+        assert_eq!(state_of("a", &native(0, &[])), Ok(None));
     }
 
     #[test]
@@ -412,14 +516,11 @@ mod tests {
 
     #[test]
     fn a_count_leaves_tombstones_out() {
-        let columns = [("rows", "UInt64"), ("sum(deleted)", "UInt64")];
-        let numbers = |body: &mut Vec<u8>| {
-            body.extend_from_slice(&5_u64.to_le_bytes());
-            body.extend_from_slice(&2_u64.to_le_bytes());
-        };
-        assert_eq!(count(&answer(&columns, numbers)), Ok(3));
-        let one = |body: &mut Vec<u8>| body.extend_from_slice(&5_u64.to_le_bytes());
-        assert_eq!(count(&answer(&columns[..1], one)), Ok(5));
+        let (five, two) = (5_u64.to_le_bytes(), 2_u64.to_le_bytes());
+        let columns: [(&str, &str, &[u8]); 2] =
+            [("rows", "UInt64", &five), ("sum(deleted)", "UInt64", &two)];
+        assert_eq!(count(&native(1, &columns)), Ok(3));
+        assert_eq!(count(&native(1, &columns[..1])), Ok(5));
     }
 
     #[test]

@@ -19,9 +19,7 @@ impl<O: Outside> Client<'_, O> {
         let Some(answer) = self.read(&sql::get(self.connection, id)?)? else {
             return Ok(None);
         };
-        let row = rows::states(&answer.body, answer.ending)?
-            .into_iter()
-            .next();
+        let row = rows::state_of(id, &answer)?;
         Ok(row.filter(|row| !row.deleted))
     }
 
@@ -90,7 +88,7 @@ impl<O: Outside> Client<'_, O> {
         let Some(answer) = self.read(&sql::count(self.connection)?)? else {
             return Ok(0);
         };
-        let count = rows::count(&answer.body)?;
+        let count = rows::count(&answer)?;
         self.keep_deletions()?;
         match self.send(&sql::truncate(self.connection)?) {
             // Somebody has dropped the table in between.

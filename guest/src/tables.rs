@@ -100,7 +100,7 @@ impl<O: Outside> Client<'_, O> {
 
     pub(crate) fn exists(&self, table: &str) -> Result<bool, Error> {
         let answer = self.send(&sql::exists(self.connection, table)?)?;
-        let rows = rows::texts(&answer.body)?;
+        let rows = rows::texts(&answer)?;
         Ok(rows
             .first()
             .and_then(|row| row.first())
@@ -110,13 +110,13 @@ impl<O: Outside> Client<'_, O> {
 
 impl Response {
     fn body_is_empty(&self) -> Result<bool, Error> {
-        Ok(rows::texts(&self.body)?.is_empty())
+        Ok(rows::texts(self)?.is_empty())
     }
 }
 
 /// Whether the answer to `sql::columns` is that of a table with our columns.
 fn is_ours(columns: &Response) -> Result<bool, Error> {
-    let columns = rows::texts(&columns.body)?;
+    let columns = rows::texts(columns)?;
     let has = |name: &str, kind: &str| {
         columns.iter().any(|column| {
             column.first().is_some_and(|text| text == name)

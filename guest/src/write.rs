@@ -11,7 +11,10 @@
 //! Why that is exact is told in `version` and `writes`. A table of the Python backend lacks the columns for it: it gets
 //! them at the first write that needs them, and is written as the Python backend does until then.
 
+use std::hash::Hasher;
 use std::time::Duration;
+
+use siphasher::sip::SipHasher24;
 
 use crate::client::{Client, Outside, is_missing};
 use crate::document;
@@ -19,8 +22,8 @@ use crate::error::{Error, Failure, Outcome, ServerError};
 use crate::id::check_id;
 use crate::merge::merge;
 use crate::response::{Response, code};
-use crate::rows::{self, Head, Layout, Stored};
-use crate::sql::{self, Removal};
+use crate::rows::{self, Content, Layout, Stored};
+use crate::sql::{self, Removal, Request};
 use crate::version::Version;
 use crate::writes::{self, Fate, Name};
 
@@ -61,6 +64,57 @@ impl Documents {
             completed: document::check("completed", completed)?,
         })
     }
+
+    /// What is stored, where it was read whole.
+    fn of(content: &Content) -> Self {
+        match content {
+            Content::Documents { partial, completed } => Self {
+                partial: partial.clone(),
+                completed: completed.clone(),
+            },
+            Content::Hashes { .. } => Self {
+                partial: None,
+                completed: None,
+            },
+        }
+    }
+
+    fn size(&self) -> usize {
+        [&self.partial, &self.completed]
+            .into_iter()
+            .flatten()
+            .map(String::len)
+            .sum()
+    }
+
+    /// Whether no bookmark is in any of them.
+    fn is_empty(&self) -> bool {
+        [&self.partial, &self.completed]
+            .into_iter()
+            .flatten()
+            .all(|document| document::holds_nothing(document))
+    }
+
+    /// Whether they are what is stored. `key` is that of the hashes, so that nobody can make two documents alike.
+    fn is_stored(&self, content: &Content, key: Option<(u64, u64)>) -> bool {
+        match (content, key) {
+            (Content::Documents { partial, completed }, _) => {
+                *partial == self.partial && *completed == self.completed
+            }
+            (Content::Hashes { partial, completed }, Some(key)) => {
+                let hash = |document: &Option<String>| hash(document.as_deref().unwrap_or(""), key);
+                *partial == hash(&self.partial) && *completed == hash(&self.completed)
+            }
+            (Content::Hashes { .. }, None) => false,
+        }
+    }
+}
+
+/// ClickHouse's `sipHash64Keyed`, as the bits of a signed number.
+fn hash(text: &str, (first, second): (u64, u64)) -> i64 {
+    let mut hasher = SipHasher24::new_with_keys(first, second);
+    hasher.write(text.as_bytes());
+    i64::from_le_bytes(hasher.finish().to_le_bytes())
 }
 
 /// What a write makes of what is stored.
@@ -80,12 +134,26 @@ enum Try {
     Dropped,
 }
 
+/// What a write asks for, beside what it stores.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    expectation: Expectation,
+    /// Whether it must know what it is written over: it expects something, or is made of what is stored.
+    exact: bool,
+}
+
+/// That a table lacks the columns for what was tried; nothing was written.
+struct PlainTable;
+const PLAIN: PlainTable = PlainTable;
+
 /// How often a write that lost is made anew at most.
 const TRIES: u32 = 200;
 /// A writer that lost waits for a part of this time before it tries again, so that many come through one by one.
 const TURN: Duration = Duration::from_millis(8);
-/// How many turns a writer waits at most.
-const MOST_TURNS: u32 = 6;
+/// How often that is doubled at most.
+const MOST_DOUBLINGS: u32 = 5;
+/// A state of more bytes is compared on the server.
+const LARGE: usize = 64 * 1024;
 
 impl<O: Outside> Client<'_, O> {
     /// Meltano's `set`.
@@ -95,59 +163,81 @@ impl<O: Outside> Client<'_, O> {
         state: &Documents,
         expectation: Expectation,
     ) -> Result<Version, Error> {
-        let exact = expectation != Expectation::Any;
-        let version = self.write(id, expectation, exact, |stored| {
-            self.put(stored, state.clone())
+        let options = &self.connection.options;
+        let empties = options.refuse_empty && state.is_empty();
+        // A large state that is only compared is not fetched for that.
+        let key = (state.size() > LARGE && !empties)
+            .then(|| (self.outside.random(), self.outside.random()));
+        let head = || match key {
+            Some(key) => sql::head_by_hash(self.connection, id, key),
+            None => sql::head(self.connection, id),
+        };
+        let wish = Wish {
+            expectation,
+            exact: expectation != Expectation::Any,
+        };
+        let version = self.write(id, wish, head, |stored| {
+            if let Some(stored) = stored {
+                if options.skip_unchanged && state.is_stored(&stored.content, key) {
+                    return Ok(Some(Change::Keep(stored.version)));
+                }
+                if empties {
+                    refuse_to_empty(&Documents::of(&stored.content))?;
+                }
+            }
+            Ok(Some(Change::Put(state.clone())))
         })?;
         version.ok_or_else(nothing_written)
     }
 
     /// Meltano's `update`.
-    pub(crate) fn update(&self, id: &str, state: &Documents) -> Result<Version, Error> {
-        let version = self.write(id, Expectation::Any, true, |stored| {
-            let updated = match stored {
-                Some(stored) if state.completed.is_none() => Documents {
-                    partial: merge_partial(stored.partial.as_deref(), state.partial.as_deref())?,
-                    completed: stored.completed.clone(),
-                },
-                _ => state.clone(),
+    pub(crate) fn update(&self, id: &str, new: &Documents) -> Result<Version, Error> {
+        let options = &self.connection.options;
+        let wish = Wish {
+            expectation: Expectation::Any,
+            exact: true,
+        };
+        let head = || sql::head(self.connection, id);
+        let version = self.write(id, wish, head, |stored| {
+            let Some(stored) = stored else {
+                return Ok(Some(Change::Put(new.clone())));
             };
-            self.put(stored, updated)
+            let old = Documents::of(&stored.content);
+            let updated = match &new.completed {
+                Some(_) => new.clone(),
+                None => Documents {
+                    partial: merge_partial(old.partial.as_deref(), new.partial.as_deref())?,
+                    completed: old.completed.clone(),
+                },
+            };
+            if options.skip_unchanged && updated == old {
+                return Ok(Some(Change::Keep(stored.version)));
+            }
+            if options.refuse_empty && updated.is_empty() {
+                refuse_to_empty(&old)?;
+            }
+            Ok(Some(Change::Put(updated)))
         })?;
         version.ok_or_else(nothing_written)
     }
 
     /// Meltano's `delete`. False where there is no state.
     pub(crate) fn delete(&self, id: &str, expectation: Expectation) -> Result<bool, Error> {
-        let exact = expectation != Expectation::Any;
-        let found = self.write(id, expectation, exact, |stored| {
-            Ok(stored.map(|_| Change::Delete))
-        })?;
+        let wish = Wish {
+            expectation,
+            exact: expectation != Expectation::Any,
+        };
+        let head = || sql::head_by_hash(self.connection, id, (0, 0));
+        let found = self.write(id, wish, head, |stored| Ok(stored.map(|_| Change::Delete)))?;
         Ok(found.is_some())
-    }
-
-    fn put(&self, stored: Option<&Stored>, state: Documents) -> Result<Option<Change>, Error> {
-        let options = &self.connection.options;
-        if let Some(stored) = stored {
-            if options.skip_unchanged
-                && stored.partial == state.partial
-                && stored.completed == state.completed
-            {
-                return Ok(Some(Change::Keep(stored.version)));
-            }
-            if options.refuse_empty && is_empty(&state.partial, &state.completed) {
-                refuse_to_empty(stored)?;
-            }
-        }
-        Ok(Some(Change::Put(state)))
     }
 
     /// Writes what `decide` makes of the state that is stored; none where it wants nothing written.
     fn write(
         &self,
         id: &str,
-        expectation: Expectation,
-        exact: bool,
+        wish: Wish,
+        head: impl Fn() -> Result<Request, Error>,
         decide: impl Fn(Option<&Stored>) -> Result<Option<Change>, Error>,
     ) -> Result<Option<Version>, Error> {
         check_id(id)?;
@@ -155,44 +245,44 @@ impl<O: Outside> Client<'_, O> {
         let mut last = None;
         let mut generation = 0;
         for attempt in 1..=TRIES {
-            let head = match self.send(&sql::head(self.connection, id)?) {
+            let stored = match self.send(&head()?) {
                 Err(Error::Server(error)) if is_missing(&error) => {
-                    expectation.check(None)?;
+                    wish.expectation.check(None)?;
                     if decide(None)?.is_none() {
                         return Ok(None);
                     }
                     self.create_tables(&error)?;
                     continue;
                 }
-                answer => rows::head(id, &answer?.body)?,
+                answer => rows::head(id, &answer?)?,
             };
-            let live = head.stored.as_ref().filter(|stored| !stored.deleted);
-            expectation.check(live)?;
+            let live = stored.as_ref().filter(|stored| !stored.deleted);
+            wish.expectation.check(live)?;
             let change = match decide(live)? {
                 None => return Ok(None),
                 Some(Change::Keep(version)) => return Ok(Some(version)),
                 Some(change) => change,
             };
-            if head.layout == Layout::Plain {
-                if !exact {
-                    return self.write_plain(id, &head, &change).map(Some);
-                }
-                self.upgrade()?;
-                continue;
-            }
-            let from = head.stored.as_ref().map(|stored| stored.version);
+            let from = stored.as_ref().map(|stored| stored.version);
             generation = match attempt > 1 && last == Some(from) {
                 true => generation,
                 false => 0,
             };
             last = Some(from);
-            let done = match (&head.stored, exact) {
-                (None, _) => self.create_state(id, &change, exact, generation)?,
-                (Some(stored), true) => self.step(id, stored, &change, generation)?,
-                (Some(stored), false) => self.put_on_top(id, stored, &change)?,
+            let done = match &stored {
+                Some(Stored {
+                    layout: Layout::Plain,
+                    ..
+                }) => Err(PLAIN),
+                Some(stored) if wish.exact => Ok(self.step(id, stored, &change, generation)?),
+                Some(stored) => Ok(self.put_on_top(id, stored, &change)?),
+                None => match self.create_state(id, &change, wish.exact, generation) {
+                    Err(Error::Server(error)) if error.code == code::NO_SUCH_COLUMN => Err(PLAIN),
+                    done => Ok(done?),
+                },
             };
             match done {
-                Try::Stored(version) => {
+                Ok(Try::Stored(version)) => {
                     if matches!(change, Change::Delete) {
                         self.remove_rows(id, version);
                     }
@@ -200,13 +290,19 @@ impl<O: Outside> Client<'_, O> {
                 }
                 // Another write took effect after it, so it may be made once more; but not with an expectation, which
                 // was met perhaps.
-                Try::Covered if expectation != Expectation::Any => return Err(covered()),
-                Try::Lost | Try::Covered => {}
-                Try::Dropped => generation += 1,
+                Ok(Try::Covered) if wish.expectation != Expectation::Any => return Err(covered()),
+                Ok(Try::Lost | Try::Covered) => {}
+                Ok(Try::Dropped) => generation += 1,
+                Err(PlainTable) if wish.exact => {
+                    self.upgrade()?;
+                    continue;
+                }
+                Err(PlainTable) => {
+                    return self.write_plain(id, stored.as_ref(), &change).map(Some);
+                }
             }
-            if self.outside.elapsed().saturating_sub(start)
-                > self.connection.options.request_timeout
-            {
+            let spent = self.outside.elapsed().saturating_sub(start);
+            if spent > self.connection.options.request_timeout {
                 break;
             }
             self.wait_for_a_turn(attempt);
@@ -218,10 +314,11 @@ impl<O: Outside> Client<'_, O> {
         }))
     }
 
+    /// The longer, the more often a writer has lost: then there are many.
     fn wait_for_a_turn(&self, attempt: u32) {
         let chance = self.outside.random() as f64 / u64::MAX as f64;
-        self.outside
-            .pause(TURN.mul_f64(chance * f64::from(attempt.min(MOST_TURNS))));
+        let longest = TURN * 2_u32.pow(attempt.min(MOST_DOUBLINGS));
+        self.outside.pause(longest.mul_f64(chance));
     }
 
     /// Whatever else is written at this moment: either it lies below, or it was not there yet.
@@ -254,7 +351,7 @@ impl<O: Outside> Client<'_, O> {
         let row = row(id, change, version, stored.now, &writes);
         let token = format!("{id}/{version}/{generation}");
         self.send(&sql::insert(self.connection, &[row], &token)?)?;
-        self.confirm(id, version, version, name)
+        self.confirm(id, version, name, false)
     }
 
     fn create_state(
@@ -265,7 +362,7 @@ impl<O: Outside> Client<'_, O> {
         generation: u32,
     ) -> Result<Try, Error> {
         let (deleted, now) = match self.read(&sql::last_deletion(self.connection, id)?)? {
-            Some(answer) => rows::last_deletion(&answer.body)?,
+            Some(answer) => rows::last_deletion(&answer)?,
             None => (Version::new(0), self.clock()?),
         };
         let version = match exact {
@@ -277,20 +374,25 @@ impl<O: Outside> Client<'_, O> {
         let row = row(id, change, version, now, &writes);
         let token = format!("{id}/new/{deleted}/{generation}");
         self.send(&sql::insert(self.connection, &[row], &token)?)?;
-        self.confirm(id, Version::new(0), version, name)
+        self.confirm(id, version, name, true)
     }
 
     pub(crate) fn clock(&self) -> Result<Version, Error> {
-        rows::clock(&self.send(&sql::clock(self.connection)?)?.body)
+        rows::clock(&self.send(&sql::clock(self.connection)?)?)
     }
 
-    /// Reads back whether the write was stored; `from` is its version, or 0 for a creation.
-    fn confirm(&self, id: &str, from: Version, version: Version, name: Name) -> Result<Try, Error> {
-        let creation = from != version;
+    /// Reads back whether the write was stored.
+    fn confirm(
+        &self,
+        id: &str,
+        version: Version,
+        name: Name,
+        creation: bool,
+    ) -> Result<Try, Error> {
         let fate = || {
-            let answer = self.send(&sql::confirm(self.connection, id, from)?);
+            let answer = self.send(&sql::confirm(self.connection, id)?);
             // The insert was answered: it is stored, or another one is.
-            let rows = rows::confirmed(&answer.map_err(Error::in_doubt)?.body)?;
+            let rows = rows::confirmed(&answer.map_err(Error::in_doubt)?)?;
             Ok(writes::fate(&rows, version, name, creation))
         };
         let mut seen = fate()?;
@@ -310,15 +412,16 @@ impl<O: Outside> Client<'_, O> {
         }
     }
 
-    fn write_plain(&self, id: &str, head: &Head, change: &Change) -> Result<Version, Error> {
-        let now = match &head.stored {
-            Some(stored) => stored.now,
-            None => self.clock()?,
+    fn write_plain(
+        &self,
+        id: &str,
+        stored: Option<&Stored>,
+        change: &Change,
+    ) -> Result<Version, Error> {
+        let (stored, now) = match stored {
+            Some(stored) => (stored.version, stored.now),
+            None => (Version::new(0), self.clock()?),
         };
-        let stored = head
-            .stored
-            .as_ref()
-            .map_or(Version::new(0), |stored| stored.version);
         if let Change::Delete = change {
             return match self.send(&sql::remove(self.connection, id, stored, Removal::UpTo)?) {
                 // It is pending, and will be done.
@@ -387,15 +490,8 @@ fn merge_partial(stored: Option<&str>, new: Option<&str>) -> Result<Option<Strin
     document::check("merged partial", Some(merged))
 }
 
-/// Whether no bookmark is in any of the documents.
-fn is_empty(partial: &Option<String>, completed: &Option<String>) -> bool {
-    let nothing =
-        |document: &Option<String>| document.as_deref().is_none_or(document::holds_nothing);
-    nothing(partial) && nothing(completed)
-}
-
-fn refuse_to_empty(stored: &Stored) -> Result<(), Error> {
-    match is_empty(&stored.partial, &stored.completed) {
+fn refuse_to_empty(stored: &Documents) -> Result<(), Error> {
+    match stored.is_empty() {
         true => Ok(()),
         false => Err(Error::InvalidInput(
             "the new state is empty and the stored one is not, and `refuse_empty` is on: nothing was written; delete the \
@@ -434,14 +530,24 @@ fn nothing_written() -> Error {
 mod tests {
     use super::*;
 
+    fn documents(completed: &str) -> Documents {
+        Documents {
+            partial: None,
+            completed: Some(completed.to_owned()),
+        }
+    }
+
     fn stored(version: i64) -> Stored {
         Stored {
-            partial: None,
-            completed: Some(r#"{"singer_state": {"a": 1}}"#.to_owned()),
+            content: Content::Documents {
+                partial: None,
+                completed: Some(r#"{"singer_state": {"a": 1}}"#.to_owned()),
+            },
             deleted: false,
             version: Version::new(version),
             writes: String::new(),
             now: Version::new(9),
+            layout: Layout::Ours,
         }
     }
 
@@ -487,16 +593,31 @@ mod tests {
 
     #[test]
     fn a_state_without_bookmarks_is_empty() {
-        let document = |text: &str| Some(text.to_owned());
         for empty in [
             "{\"singer_state\": {}}",
             "{\"singer_state\": {\"bookmarks\": {}}}",
             "{\"a\": null}",
         ] {
-            assert!(is_empty(&None, &document(empty)), "{empty}");
+            assert!(documents(empty).is_empty(), "{empty}");
         }
-        assert!(is_empty(&None, &None));
-        assert!(!is_empty(&document("{\"a\": 0}"), &None));
-        assert!(refuse_to_empty(&stored(1)).is_err());
+        assert!(!documents("{\"a\": 0}").is_empty());
+        assert!(refuse_to_empty(&Documents::of(&stored(1).content)).is_err());
+        assert!(refuse_to_empty(&documents("{}")).is_ok());
+    }
+
+    #[test]
+    fn a_state_is_compared_by_its_text_or_by_its_hash() {
+        let state = documents(r#"{"singer_state": {"a": 1}}"#);
+        let other = documents(r#"{"singer_state": {"a":1}}"#);
+        let content = stored(1).content;
+        assert!(state.is_stored(&content, None) && !other.is_stored(&content, None));
+        // As `SELECT sipHash64Keyed((toUInt64(1), toUInt64(2)), ...)` says.
+        let hashes = Content::Hashes {
+            partial: -8_779_574_827_602_434_181,
+            completed: 1_182_425_998_186_676_093,
+        };
+        assert!(state.is_stored(&hashes, Some((1, 2))));
+        assert!(!other.is_stored(&hashes, Some((1, 2))) && !state.is_stored(&hashes, Some((2, 1))));
+        assert!(!state.is_stored(&hashes, None));
     }
 }

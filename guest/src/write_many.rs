@@ -1,11 +1,12 @@
 //! Sets many states at once: one insert of all of them, each on top of what is there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::client::{Client, Outside, is_missing};
 use crate::error::Error;
 use crate::id::check_id;
-use crate::rows::{self, Layout};
+use crate::response::code;
+use crate::rows::{self, Heads, Layout};
 use crate::sql;
 use crate::version::Version;
 use crate::write::Documents;
@@ -13,9 +14,6 @@ use crate::writes::{self, Name};
 
 /// How many bytes of IDs are asked for at once: encoded they must fit into a URL.
 const IDS_AT_ONCE: usize = 8 * 1024;
-
-/// What is stored of each state: its version and its `writes`.
-type Heads = HashMap<String, (Version, String)>;
 
 impl<O: Outside> Client<'_, O> {
     /// Meltano's `set_all`: says how many states it has stored. Of two of one ID the later one counts.
@@ -43,12 +41,18 @@ impl<O: Outside> Client<'_, O> {
             }
             heads => heads?,
         };
-        self.insert_many(&new, layout, &heads)?;
+        match self.insert_many(&new, layout.unwrap_or(Layout::Ours), &heads) {
+            Err(Error::Server(error)) if error.code == code::NO_SUCH_COLUMN && layout.is_none() => {
+                self.insert_many(&new, Layout::Plain, &heads)?;
+            }
+            inserted => inserted?,
+        }
         Ok(u32::try_from(new.len()).unwrap_or(u32::MAX))
     }
 
-    fn heads(&self, ids: &[&str]) -> Result<(Layout, Heads), Error> {
-        let mut all = (Layout::Plain, Heads::new());
+    /// With the layout of the table, which shows where one of them is stored.
+    fn heads(&self, ids: &[&str]) -> Result<(Option<Layout>, Heads), Error> {
+        let mut all = (None, Heads::new());
         let mut rest = ids;
         while !rest.is_empty() {
             let mut size = 0;
@@ -61,8 +65,8 @@ impl<O: Outside> Client<'_, O> {
                 .count();
             let (now, later) = rest.split_at(count.clamp(1, rest.len()));
             let answer = self.send(&sql::heads(self.connection, now)?)?;
-            let (layout, heads) = rows::heads(&answer.body)?;
-            all.0 = layout;
+            let (layout, heads) = rows::heads(&answer)?;
+            all.0 = all.0.or(layout);
             all.1.extend(heads);
             rest = later;
         }
@@ -81,8 +85,9 @@ impl<O: Outside> Client<'_, O> {
         let versions: Vec<(Version, String)> = new
             .iter()
             .map(|(id, _)| match (heads.get(id), layout) {
+                (None, Layout::Plain) => (Version::new(0).plain_top(now), String::new()),
                 // Not as a creation, of which there is one alone.
-                (None, _) => {
+                (None, Layout::Ours) => {
                     let nothing = writes::after(Version::new(0), "");
                     (now, writes::add(&nothing, now, name))
                 }

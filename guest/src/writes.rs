@@ -78,13 +78,18 @@ pub(crate) enum Fate {
 }
 
 /// The fate of the write `name`, which was to have the version `version`. `rows` are the versions and `writes` of
-/// the rows from that version on; of a creation (a state that was not there), of all rows.
+/// all rows of the state. A creation is a write of a state that was not there.
 pub(crate) fn fate(
     rows: &[(Version, String)],
     version: Version,
     name: Name,
     creation: bool,
 ) -> Fate {
+    // A step is hidden by nothing below it.
+    let rows: Vec<_> = rows
+        .iter()
+        .filter(|(at, _)| creation || *at >= version)
+        .collect();
     if rows.is_empty() {
         return Fate::Dropped;
     }
@@ -162,6 +167,8 @@ mod tests {
         assert_eq!(fate(&rows(&far), at(10), MINE, false), Fate::Covered);
         assert_eq!(fate(&rows(""), at(10), MINE, false), Fate::Covered);
         assert_eq!(fate(&[], at(10), MINE, false), Fate::Dropped);
+        let below = [(at(9), chain(9, &[5]))];
+        assert_eq!(fate(&below, at(10), MINE, false), Fate::Dropped);
     }
 
     #[test]

@@ -24,45 +24,36 @@ const CLICKHOUSE: [&str; 2] = [
 
 type Expected = fn(&Error) -> bool;
 
-/// An answer in `RowBinaryWithNamesAndTypes`: the columns, and the bytes of the rows.
-fn answer(columns: &[(&str, &str)], rows: &[u8]) -> Vec<u8> {
+/// An answer of one row in the format `Native`: the name, the type and the value of each column.
+fn answer(columns: &[(&str, &str, &[u8])]) -> Vec<u8> {
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
-    let mut body = vec![columns.len() as u8];
-    columns.iter().for_each(|(name, _)| body.extend(text(name)));
-    columns.iter().for_each(|(_, kind)| body.extend(text(kind)));
-    body.extend(rows);
+    let mut body = vec![columns.len() as u8, 1];
+    for (name, kind, value) in columns {
+        body.extend([text(name), text(kind), value.to_vec()].concat());
+    }
     body
 }
 
-const STATE: [(&str, &str); 5] = [
-    ("state_id", "String"),
-    ("partial_state", "Nullable(String)"),
-    ("completed_state", "Nullable(String)"),
-    ("updated_at", "DateTime64(9)"),
-    ("deleted", "Bool"),
-];
+const SEVEN: [u8; 8] = 7_i64.to_le_bytes();
+const NINE: [u8; 8] = 9_i64.to_le_bytes();
 
-/// One row of `{"a":1}` at version 7.
-fn state_row() -> Vec<u8> {
-    let mut row = b"\x01a\x01\x00\x07{\"a\":1}".to_vec();
-    row.extend(7_i64.to_le_bytes());
-    row.push(0);
-    row
-}
+/// `{"a":1}` at version 7.
+const STATE: [(&str, &str, &[u8]); 4] = [
+    ("partial_state", "Nullable(String)", b"\x01\x00"),
+    ("completed_state", "Nullable(String)", b"\x00\x07{\"a\":1}"),
+    ("updated_at", "DateTime64(9)", &SEVEN),
+    ("deleted", "Bool", b"\x00"),
+];
 
 /// An answer to a `get`.
 fn row() -> Vec<u8> {
-    answer(&STATE, &state_row())
+    answer(&STATE)
 }
 
-/// An answer to what a write asks first: the same state, no row of it when `rows` is false.
-fn head(rows: bool) -> Vec<u8> {
-    let mut columns = STATE.to_vec();
-    columns.extend([("writes", "String"), ("now", "Int64")]);
-    let mut row = state_row();
-    row.push(0);
-    row.extend(9_i64.to_le_bytes());
-    answer(&columns, if rows { &row } else { &[] })
+/// An answer to what a write asks first: the same state.
+fn head() -> Vec<u8> {
+    let more: [(&str, &str, &[u8]); 2] = [("writes", "String", b"\x00"), ("now", "Int64", &NINE)];
+    answer(&[&STATE[..], &more].concat())
 }
 
 /// A server that holds one state, answers reads, and lets `insert` answer inserts.
@@ -74,7 +65,7 @@ fn server(
             return insert(request);
         }
         let body = match String::from_utf8_lossy(&request.body).contains("writes") {
-            true => head(true),
+            true => head(),
             false => row(),
         };
         Some(Stub::response("200 OK", &CLICKHOUSE, &body))

@@ -1,24 +1,24 @@
 //! Statements that look at the server and the table, for `maintenance.check`.
 
-use super::{FORMAT, NOW, Request, Statement};
+use super::{NATIVE, NOW, Request, Statement};
 use crate::connection::Connection;
 use crate::error::Error;
 
 /// The server's version, time zone and clock.
 pub(crate) fn server(to: &Connection) -> Result<Request, Error> {
-    let sql = format!("SELECT version() AS version, timezone() AS zone, {NOW} {FORMAT}");
+    let sql = format!("SELECT version() AS version, timezone() AS zone, {NOW} {NATIVE}");
     Statement::read().sql(to, sql)
 }
 
 /// The least that a server can be asked.
 pub(crate) fn measure_round_trip(to: &Connection) -> Result<Request, Error> {
-    Statement::read().sql(to, format!("SELECT 'x' AS x {FORMAT}"))
+    Statement::read().sql(to, format!("SELECT 'x' AS x {NATIVE}"))
 }
 
 /// How many seconds the server keeps an idle connection. It tells each answer too, in a header that hosts keep from plugins.
 pub(crate) fn keep_alive(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
-        "SELECT value FROM system.server_settings WHERE name = 'keep_alive_timeout' {FORMAT}"
+        "SELECT value FROM system.server_settings WHERE name = 'keep_alive_timeout' {NATIVE}"
     );
     Statement::read().sql(to, sql)
 }
@@ -27,7 +27,7 @@ pub(crate) fn keep_alive(to: &Connection) -> Result<Request, Error> {
 pub(crate) fn privileges(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
         "SELECT name, value, toString(readonly) AS fixed FROM system.settings \
-         WHERE name IN ('readonly', 'allow_ddl', 'insert_deduplicate', 'async_insert') ORDER BY name {FORMAT}"
+         WHERE name IN ('readonly', 'allow_ddl', 'insert_deduplicate', 'async_insert') ORDER BY name {NATIVE}"
     );
     Statement::read().sql(to, sql)
 }
@@ -37,7 +37,7 @@ pub(crate) fn grant(to: &Connection, right: &str) -> Result<Request, Error> {
     // Its grammar has no place for a format.
     let sql = format!("CHECK GRANT {right} ON {}", to.table);
     Statement::read()
-        .setting("default_format", "RowBinaryWithNamesAndTypes")
+        .setting("default_format", "Native")
         .sql(to, sql)
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn grant(to: &Connection, right: &str) -> Result<Request, Error> {
 pub(crate) fn table_facts(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
         "SELECT engine, engine_full, sorting_key, partition_key, toString(ifNull(total_rows, 0)) AS rows FROM system.tables \
-         WHERE database = {{schema:String}} AND name = {{table:String}} {FORMAT}"
+         WHERE database = {{schema:String}} AND name = {{table:String}} {NATIVE}"
     );
     named(to, sql)
 }
@@ -54,7 +54,7 @@ pub(crate) fn table_facts(to: &Connection) -> Result<Request, Error> {
 pub(crate) fn columns(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
         "SELECT name, type FROM system.columns \
-         WHERE database = {{schema:String}} AND table = {{table:String}} {FORMAT}"
+         WHERE database = {{schema:String}} AND table = {{table:String}} {NATIVE}"
     );
     named(to, sql)
 }
@@ -70,7 +70,7 @@ fn named(to: &Connection, sql: String) -> Result<Request, Error> {
 pub(crate) fn clusters(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
         "SELECT cluster, toString(max(shard_num)) AS shards, toString(max(replica_num)) AS replicas \
-         FROM system.clusters GROUP BY cluster HAVING max(shard_num) > 1 OR max(replica_num) > 1 ORDER BY cluster {FORMAT}"
+         FROM system.clusters GROUP BY cluster HAVING max(shard_num) > 1 OR max(replica_num) > 1 ORDER BY cluster {NATIVE}"
     );
     Statement::read().sql(to, sql)
 }

@@ -13,7 +13,7 @@ pub(crate) use inspect::{
     clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
 };
 pub(crate) use read::{
-    What, clock, confirm, count, get, head, heads, history, last_deletion, page,
+    What, clock, confirm, count, get, head, head_by_hash, heads, history, last_deletion, page,
 };
 pub(crate) use schema::{
     add_columns, copy_to_history, create_database, create_deleted, create_history,
@@ -58,9 +58,10 @@ const MAX_PATH: usize = 65_000;
 /// How many rows a page has at most: some megabytes of IDs.
 pub(crate) const MAX_LIMIT: u32 = 100_000;
 
-const FORMAT: &str = "FORMAT RowBinaryWithNamesAndTypes";
-/// `updated_at` of any precision as the number that a version is.
-const VERSION: &str = "toUnixTimestamp64Nano(updated_at::DateTime64(9)) AS version";
+/// For answers of a few rows: see `native`.
+const NATIVE: &str = "FORMAT Native";
+/// For pages, which are cut behind any row.
+const PAGE: &str = "FORMAT RowBinaryWithNamesAndTypes";
 const NOW: &str = "toUnixTimestamp64Nano(now64(9)) AS now";
 
 /// A statement on its way to become a request.
@@ -203,7 +204,8 @@ mod tests {
             get(to, id),
             head(to, id),
             last_deletion(to, id),
-            confirm(to, id, VERSION),
+            confirm(to, id),
+            head_by_hash(to, id, (1, 2)),
             history(to, id, Some(VERSION), 3),
             page(to, What::States, &pattern, Some(id), 1),
             page(to, What::Ids, &pattern, Some(id), 2),
@@ -269,7 +271,7 @@ mod tests {
             .chain(others(&to))
             .filter(|request| request.effect == Effect::Read)
             .collect();
-        assert_eq!(reads.len(), 9);
+        assert_eq!(reads.len(), 10);
         for request in reads {
             for (name, _) in parameters(&request) {
                 assert!(name.starts_with("param_"), "{name}");

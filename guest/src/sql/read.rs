@@ -4,29 +4,47 @@
 //! not. The condition on the ID stands in a PREWHERE: with FINAL the server does not move it there by itself,
 //! and would read the documents of a whole granule.
 
-use super::{Answer, FORMAT, NOW, Request, Statement, VERSION};
+use super::{Answer, NATIVE, NOW, PAGE, Request, Statement};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::pattern::Pattern;
 use crate::version::Version;
 
-const STATE: &str =
-    "COLUMNS('^(state_id|partial_state|completed_state|updated_at|written_at|deleted)$')";
+const STATE: &str = "COLUMNS('^(partial_state|completed_state|updated_at|written_at|deleted)$')";
 const ID: &str = "COLUMNS('^(state_id|deleted)$')";
 const BY_ID: &str = "PREWHERE state_id = {id:String}";
 
 /// The last version of one state.
 pub(crate) fn get(to: &Connection, id: &str) -> Result<Request, Error> {
-    let sql = format!("SELECT {STATE} FROM {} FINAL {BY_ID} {FORMAT}", to.table);
+    let sql = format!("SELECT {STATE} FROM {} FINAL {BY_ID} {NATIVE}", to.table);
     Statement::read().parameter("id", id).sql(to, sql)
 }
 
-/// The last version of one state, and all that a write must know of it. The header of the answer tells also
-/// which columns the table has.
+/// The last version of one state, and all that a write must know of it.
 pub(crate) fn head(to: &Connection, id: &str) -> Result<Request, Error> {
     let sql = format!(
         "SELECT COLUMNS('^(partial_state|completed_state|updated_at|deleted|writes)$'), {NOW} \
-         FROM {} FINAL {BY_ID} {FORMAT}",
+         FROM {} FINAL {BY_ID} {NATIVE}",
+        to.table
+    );
+    Statement::read().parameter("id", id).sql(to, sql)
+}
+
+/// The same without the documents, but with a hash of each: for one that is only to be compared, and large.
+pub(crate) fn head_by_hash(
+    to: &Connection,
+    id: &str,
+    (first, second): (u64, u64),
+) -> Result<Request, Error> {
+    let hash = |column: &str| {
+        format!(
+            "sipHash64Keyed((toUInt64({first}), toUInt64({second})), ifNull({column}_state, '')) AS {column}_hash"
+        )
+    };
+    let sql = format!(
+        "SELECT COLUMNS('^(updated_at|deleted|writes)$'), {}, {}, {NOW} FROM {} FINAL {BY_ID} {NATIVE}",
+        hash("partial"),
+        hash("completed"),
         to.table
     );
     Statement::read().parameter("id", id).sql(to, sql)
@@ -36,7 +54,7 @@ pub(crate) fn head(to: &Connection, id: &str) -> Result<Request, Error> {
 pub(crate) fn heads(to: &Connection, ids: &[&str]) -> Result<Request, Error> {
     let sql = format!(
         "SELECT COLUMNS('^(state_id|updated_at|deleted|writes)$') FROM {} FINAL \
-         PREWHERE state_id IN {{ids:Array(String)}} {FORMAT}",
+         PREWHERE state_id IN {{ids:Array(String)}} {NATIVE}",
         to.table
     );
     Statement::read().texts("ids", ids).sql(to, sql)
@@ -45,7 +63,7 @@ pub(crate) fn heads(to: &Connection, ids: &[&str]) -> Result<Request, Error> {
 /// The version of the last deletion of a state, 0 if there was none, and the server's clock.
 pub(crate) fn last_deletion(to: &Connection, id: &str) -> Result<Request, Error> {
     let sql = format!(
-        "SELECT toInt64(max(version)) AS version, {NOW} FROM {} {BY_ID} {FORMAT}",
+        "SELECT toInt64(max(version)) AS version, {NOW} FROM {} {BY_ID} {NATIVE}",
         to.table.deleted()
     );
     Statement::read().parameter("id", id).sql(to, sql)
@@ -53,20 +71,16 @@ pub(crate) fn last_deletion(to: &Connection, id: &str) -> Result<Request, Error>
 
 /// The server's clock.
 pub(crate) fn clock(to: &Connection) -> Result<Request, Error> {
-    Statement::read().sql(to, format!("SELECT {NOW} {FORMAT}"))
+    Statement::read().sql(to, format!("SELECT {NOW} {NATIVE}"))
 }
 
-/// Every row of a state that is still there from a version on, hidden ones too: which writes were stored.
-pub(crate) fn confirm(to: &Connection, id: &str, from: Version) -> Result<Request, Error> {
+/// Every row of a state that is still there, hidden ones too: which writes were stored.
+pub(crate) fn confirm(to: &Connection, id: &str) -> Result<Request, Error> {
     let sql = format!(
-        "SELECT {VERSION}, writes FROM {} {BY_ID} \
-         WHERE updated_at >= fromUnixTimestamp64Nano({{from:Int64}}) {FORMAT}",
+        "SELECT updated_at, writes FROM {} {BY_ID} {NATIVE}",
         to.table
     );
-    Statement::read()
-        .parameter("id", id)
-        .parameter("from", &from.to_string())
-        .sql(to, sql)
+    Statement::read().parameter("id", id).sql(to, sql)
 }
 
 /// Whether the documents are wanted with the IDs.
@@ -108,15 +122,15 @@ pub(crate) fn page(
         }
     }
     let columns = match what {
-        What::States => STATE,
-        What::Ids => ID,
+        What::States => format!("state_id, {STATE}"),
+        What::Ids => ID.to_owned(),
     };
     let condition = match conditions.is_empty() {
         true => String::new(),
         false => format!("PREWHERE {} ", conditions.join(" AND ")),
     };
     let sql = format!(
-        "SELECT {columns} FROM {} FINAL {condition}ORDER BY state_id LIMIT {{limit:UInt32}} {FORMAT}",
+        "SELECT {columns} FROM {} FINAL {condition}ORDER BY state_id LIMIT {{limit:UInt32}} {PAGE}",
         to.table
     );
     // One row must come whole: there is nothing less to ask for.
@@ -130,7 +144,7 @@ pub(crate) fn page(
 /// How many rows there are, and, in a second column where the table has `deleted`, how many of them are tombstones.
 pub(crate) fn count(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
-        "SELECT count() AS rows, COLUMNS('^deleted$') APPLY(sum) FROM {} FINAL {FORMAT}",
+        "SELECT count() AS rows, COLUMNS('^deleted$') APPLY(sum) FROM {} FINAL {NATIVE}",
         to.table
     );
     Statement::read().sql(to, sql)
@@ -147,7 +161,7 @@ pub(crate) fn history(
     let before = before.map_or(i64::MAX, Version::get).to_string();
     let sql = format!(
         "SELECT partial_state, completed_state, updated_at, written_at, deleted, writes FROM {} {BY_ID} \
-         WHERE toUnixTimestamp64Nano(updated_at) < {{before:Int64}} ORDER BY updated_at DESC LIMIT {{limit:UInt32}} {FORMAT}",
+         WHERE toUnixTimestamp64Nano(updated_at) < {{before:Int64}} ORDER BY updated_at DESC LIMIT {{limit:UInt32}} {PAGE}",
         to.table.history()
     );
     let limit = rows.to_string();

@@ -1,6 +1,6 @@
 //! Statements that make tables, and bring old ones up to date.
 
-use super::{FORMAT, Request, Statement};
+use super::{NATIVE, Request, Statement};
 use crate::connection::Connection;
 use crate::error::{Effect, Error};
 use crate::options::Days;
@@ -134,5 +134,5 @@ pub(crate) fn copy_to_history(to: &Connection) -> Result<Request, Error> {
 
 /// Whether there is a table of this quoted name.
 pub(crate) fn exists(to: &Connection, table: &str) -> Result<Request, Error> {
-    Statement::read().sql(to, format!("EXISTS TABLE {table} {FORMAT}"))
+    Statement::read().sql(to, format!("EXISTS TABLE {table} {NATIVE}"))
 }

@@ -120,7 +120,8 @@ pub(crate) fn insert_plain(to: &Connection, rows: &[Row<'_>]) -> Result<Request,
 pub(crate) enum Removal {
     /// Those before its tombstone, waited for, but not long: mutations can be held up for minutes.
     BeforeTombstone,
-    /// The tombstone, when nothing is left that it hides. Nobody waits for that.
+    /// The tombstone, when nothing is left that it hides. Waited for even less; but a mutation that is left behind
+    /// holds up the next one, for half a second where many states are deleted one after the other.
     Tombstone,
     /// Up to a version, waited for as the server has it (`lightweight_deletes_sync`).
     UpTo,
@@ -140,9 +141,14 @@ pub(crate) fn remove(
             "<",
             statement
                 .setting("lightweight_deletes_sync", "1")
-                .setting("max_execution_time", "5"),
+                .setting("max_execution_time", "1"),
         ),
-        Removal::Tombstone => ("=", statement.setting("lightweight_deletes_sync", "0")),
+        Removal::Tombstone => (
+            "=",
+            statement
+                .setting("lightweight_deletes_sync", "1")
+                .setting("max_execution_time", "0.1"),
+        ),
         Removal::UpTo => ("<=", statement),
     };
     let sql = format!(
