@@ -9,6 +9,9 @@ use crate::values::{Input, Type, Value, corrupt};
 /// More columns than any of our statements asks for: a guard against an absurd number.
 const MAX_COLUMNS: usize = 64;
 
+/// For so many rows room is made before they are read.
+const MAX_RESERVED: usize = 1024;
+
 /// The columns of one block.
 #[derive(Debug)]
 struct Block<'a> {
@@ -82,8 +85,8 @@ impl<'a> Block<'a> {
     fn read(input: &mut Input<'a>) -> Result<Self, Error> {
         let columns = input.length()?;
         let rows = input.length()?;
-        // Each value takes a byte at least, so nothing is ever allocated by a hostile number.
-        if columns > MAX_COLUMNS || rows > input.remaining() {
+        // Each value takes a byte at least; rows of no columns take none, and could be of any number.
+        if columns > MAX_COLUMNS || rows > input.remaining() || (columns == 0 && rows > 0) {
             return Err(corrupt("its head is absurd"));
         }
         let mut block = Self {
@@ -101,7 +104,8 @@ impl<'a> Block<'a> {
 
 /// The values of one column. The marks of those that are NULL stand before all of them.
 fn values<'a>(input: &mut Input<'a>, kind: Type, rows: usize) -> Result<Vec<Value<'a>>, Error> {
-    let mut values = Vec::with_capacity(rows);
+    // Nothing large is allocated by a hostile number: a value takes more room here than the byte that it may have there.
+    let mut values = Vec::with_capacity(rows.min(MAX_RESERVED));
     match kind {
         Type::NullableString => {
             for mark in input.bytes(rows)? {
@@ -209,6 +213,8 @@ mod tests {
             b"\x01\xff\xff\xff\x7f",
             b"\x01\x01\x01s\x04JSON\x00",
             b"Code: 60. DB::Exception: x",
+            // Rows of no columns, more of them than there are bytes.
+            b"\x00\x04\x00\x02\x00\x00",
         ] {
             assert!(matches!(read(body), Err(Error::Corrupt(_))));
         }

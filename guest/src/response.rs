@@ -125,6 +125,9 @@ fn trailer(response: &Response) -> Option<String> {
 /// More than the words of any exception take.
 const LONGEST_TRAILER: usize = 32 * 1024;
 
+/// More than the name of any error has.
+const LONGEST_NAME: usize = 100;
+
 /// From the end, where a trailer is.
 fn find(body: &[u8], mark: &[u8]) -> Option<usize> {
     body.windows(mark.len()).rposition(|window| window == mark)
@@ -149,8 +152,10 @@ impl Exception {
             .and_then(|words| words.rsplit_once('('))
             .map(|(_, name)| name)
             .filter(|name| {
-                name.chars()
-                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                name.len() <= LONGEST_NAME
+                    && name
+                        .chars()
+                        .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
             })
             .unwrap_or_default();
         Self {
@@ -290,6 +295,16 @@ mod tests {
                 outcome: Outcome::NotApplied,
             })
         );
+    }
+
+    #[test]
+    fn what_is_longer_than_any_name_is_none() {
+        let body = format!("Code: 1. DB::Exception: x ({})", "A".repeat(1000));
+        let Error::Server(error) = failed(response(500, Some("1"), &body)) else {
+            panic!()
+        };
+        assert_eq!(error.name, "");
+        assert!(error.message.chars().count() < 600, "{}", error.message);
     }
 
     #[test]

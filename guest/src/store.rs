@@ -100,7 +100,7 @@ impl<O: Outside> Client<'_, O> {
     /// So that the versions of states that are made again go on from where they were. It is only a precaution against
     /// a clock that steps back: a user who may not do it may empty the table all the same.
     fn keep_deletions(&self) -> Result<(), Error> {
-        let kept = self.with_deleted_table(|| self.send(&sql::keep_deletions(self.connection)?));
+        let kept = self.with_deleted_table(|| self.send(&sql::note_all(self.connection)?));
         match kept {
             Err(Error::AccessDenied(_) | Error::Server(_)) => Ok(()),
             kept => kept.map(drop),

@@ -84,6 +84,12 @@ impl<O: Outside> Client<'_, O> {
             self.create(&sql::create_deleted(to)?)?;
             done.push(format!("created the table {deleted}"));
         }
+        let tombstones = rows::count(&self.send(&sql::count_tombstones(to)?)?)?;
+        if tombstones > 0 {
+            self.send(&sql::note_tombstones(to)?)?;
+            self.send(&sql::remove_noted(to)?)?;
+            done.push(format!("removed the marks of {tombstones} deleted states"));
+        }
         let (history, view) = (to.table.history(), to.table.history_view());
         if let Some(days) = to.options.history
             && !self.exists(&view)?

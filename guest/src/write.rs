@@ -25,7 +25,7 @@ use crate::response::{Response, code};
 use crate::rows::{self, Content, Layout, Stored};
 use crate::sql::{self, Removal, Request};
 use crate::version::Version;
-use crate::writes::{self, Fate, Name};
+use crate::writes::{self, Fate, Name, Sent};
 
 /// What a write expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +152,9 @@ const TRIES: u32 = 200;
 const TURN: Duration = Duration::from_millis(8);
 /// How often that is doubled at most.
 const MOST_DOUBLINGS: u32 = 5;
+/// How old what was read may be when something is written over it. The server remembers the tokens of 10,000 inserts, which
+/// no server takes in that time.
+const FRESH: Duration = Duration::from_secs(20);
 /// A state of more bytes is compared on the server.
 const LARGE: usize = 64 * 1024;
 
@@ -245,6 +248,7 @@ impl<O: Outside> Client<'_, O> {
         let mut last = None;
         let mut generation = 0;
         for attempt in 1..=TRIES {
+            let read = self.outside.elapsed();
             let stored = match self.send(&head()?) {
                 Err(Error::Server(error)) if is_missing(&error) => {
                     wish.expectation.check(None)?;
@@ -263,6 +267,10 @@ impl<O: Outside> Client<'_, O> {
                 Some(Change::Keep(version)) => return Ok(Some(version)),
                 Some(change) => change,
             };
+            // Whoever was held up reads once more: what it expects may have been long ago.
+            if self.outside.elapsed().saturating_sub(read) > FRESH {
+                continue;
+            }
             let from = stored.as_ref().map(|stored| stored.version);
             generation = match attempt > 1 && last == Some(from) {
                 true => generation,
@@ -323,18 +331,17 @@ impl<O: Outside> Client<'_, O> {
 
     /// Whatever else is written at this moment: either it lies below, or it was not there yet.
     fn put_on_top(&self, id: &str, stored: &Stored, change: &Change) -> Result<Try, Error> {
-        let name = Name::new(self.outside.random());
-        let version = stored.version.top(stored.now, self.outside.random());
+        let sent = self.sent(
+            stored.version.top(stored.now, self.outside.random()),
+            Some(stored),
+        );
         let before = writes::after(stored.version, &stored.writes);
-        let writes = writes::add(&before, version, name);
-        let row = row(id, change, version, stored.now, &writes);
         // A token of its own: the server drops what is sent again.
-        self.send(&sql::insert(
-            self.connection,
-            &[row],
-            &format!("{id}/{name}"),
-        )?)?;
-        Ok(Try::Stored(version))
+        let token = format!("{id}/{}", sent.name);
+        match self.insert(id, change, sent, &before, stored.now, &token) {
+            Ok(()) => Ok(Try::Stored(sent.version)),
+            Err(error) => self.settle(id, sent, error),
+        }
     }
 
     fn step(
@@ -344,14 +351,13 @@ impl<O: Outside> Client<'_, O> {
         change: &Change,
         generation: u32,
     ) -> Result<Try, Error> {
-        let name = Name::new(self.outside.random());
-        let version = stored.version.step();
+        let sent = self.sent(stored.version.step(), Some(stored));
         let before = writes::after(stored.version, &stored.writes);
-        let writes = writes::add(&before, version, name);
-        let row = row(id, change, version, stored.now, &writes);
-        let token = format!("{id}/{version}/{generation}");
-        self.send(&sql::insert(self.connection, &[row], &token)?)?;
-        self.confirm(id, version, name, false)
+        let token = format!("{id}/{}/{generation}", sent.version);
+        match self.insert(id, change, sent, &before, stored.now, &token) {
+            Ok(()) => self.confirm(id, sent),
+            Err(error) => self.settle(id, sent, error),
+        }
     }
 
     fn create_state(
@@ -369,12 +375,52 @@ impl<O: Outside> Client<'_, O> {
             true => Version::creation(deleted, now),
             false => deleted.top(now, self.outside.random()),
         };
-        let name = Name::new(self.outside.random());
-        let writes = writes::add("", version, name);
-        let row = row(id, change, version, now, &writes);
+        let sent = self.sent(version, None);
         let token = format!("{id}/new/{deleted}/{generation}");
-        self.send(&sql::insert(self.connection, &[row], &token)?)?;
-        self.confirm(id, version, name, true)
+        match self.insert(id, change, sent, "", now, &token) {
+            Ok(()) => self.confirm(id, sent),
+            Err(error) => self.settle(id, sent, error),
+        }
+    }
+
+    fn sent(&self, version: Version, from: Option<&Stored>) -> Sent {
+        Sent {
+            name: Name::new(self.outside.random()),
+            version,
+            from: from.map(|stored| stored.version),
+        }
+    }
+
+    fn insert(
+        &self,
+        id: &str,
+        change: &Change,
+        sent: Sent,
+        before: &str,
+        now: Version,
+        token: &str,
+    ) -> Result<(), Error> {
+        let writes = writes::add(before, sent.version, sent.name);
+        let row = row(id, change, sent.version, now, &writes);
+        self.send(&sql::insert(self.connection, &[row], token)?)?;
+        Ok(())
+    }
+
+    /// What became of a write that ended with an error. It may be stored all the same: the answer was lost, or a
+    /// materialized view behind the table failed.
+    fn settle(&self, id: &str, sent: Sent, error: Error) -> Result<Try, Error> {
+        let open = match &error {
+            Error::Unavailable(failure) | Error::TimedOut(failure) => {
+                failure.outcome == Outcome::Unknown
+            }
+            Error::Server(error) => error.code != code::NO_SUCH_COLUMN,
+            _ => false,
+        };
+        match open.then(|| self.confirm(id, sent)) {
+            Some(Ok(found @ (Try::Stored(_) | Try::Lost))) => Ok(found),
+            // If it was under way, it may still come.
+            _ => Err(error),
+        }
     }
 
     pub(crate) fn clock(&self) -> Result<Version, Error> {
@@ -382,18 +428,12 @@ impl<O: Outside> Client<'_, O> {
     }
 
     /// Reads back whether the write was stored.
-    fn confirm(
-        &self,
-        id: &str,
-        version: Version,
-        name: Name,
-        creation: bool,
-    ) -> Result<Try, Error> {
+    fn confirm(&self, id: &str, sent: Sent) -> Result<Try, Error> {
         let fate = || {
             let answer = self.send(&sql::confirm(self.connection, id)?);
             // The insert was answered: it is stored, or another one is.
             let rows = rows::confirmed(&answer.map_err(Error::in_doubt)?)?;
-            Ok(writes::fate(&rows, version, name, creation))
+            Ok(writes::fate(&rows, sent))
         };
         let mut seen = fate()?;
         if seen == Fate::Dropped {
@@ -402,7 +442,7 @@ impl<O: Outside> Client<'_, O> {
             seen = fate()?;
         }
         match seen {
-            Fate::Stored => Ok(Try::Stored(version)),
+            Fate::Stored => Ok(Try::Stored(sent.version)),
             Fate::Lost => Ok(Try::Lost),
             Fate::Covered => Ok(Try::Covered),
             // Behind a load balancer the replica that answers may not have the row yet.
@@ -438,7 +478,7 @@ impl<O: Outside> Client<'_, O> {
     /// Removes the rows of a state whose tombstone is stored, for the Python backend's readers, who know no tombstones:
     /// the hidden ones first, and the tombstone only when they are gone, since a removal goes through the table part by
     /// part. Nothing depends on that: where it takes long, or the user has no grant for it (`ALTER DELETE`), the
-    /// tombstone stays.
+    /// tombstone stays, until `migrate` removes it.
     fn remove_rows(&self, id: &str, tombstone: Version) {
         let to = self.connection;
         let remove = |removal| self.send(&sql::remove(to, id, tombstone, removal)?);

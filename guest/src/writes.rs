@@ -73,42 +73,61 @@ pub(crate) enum Fate {
     Dropped,
     /// Others came over it, or over the one that was stored in its place, and their rows don't tell which.
     Covered,
-    /// It was stored, and another one of the same token too: the server takes no notice of tokens.
+    /// It was stored, and another one of the same token too: the server takes no notice of tokens, or has forgotten
+    /// this one.
     Doubled,
 }
 
-/// The fate of the write `name`, which was to have the version `version`. `rows` are the versions and `writes` of
-/// all rows of the state. A creation is a write of a state that was not there.
-pub(crate) fn fate(
-    rows: &[(Version, String)],
-    version: Version,
-    name: Name,
-    creation: bool,
-) -> Fate {
+/// A write that is to be confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) name: Name,
+    pub(crate) version: Version,
+    /// The version that it was made of; none for a creation, of a state that was not there.
+    pub(crate) from: Option<Version>,
+}
+
+/// The fate of a write. `rows` are the versions and `writes` of all rows of the state.
+///
+/// That its row is there does not suffice: a writer that was held up for long may come when the server has forgotten the
+/// token, and its row then lies unseen below those of others. It counts where it is the last row, where the
+/// last row names it, or where a row above it shows that it was made of the same version.
+pub(crate) fn fate(rows: &[(Version, String)], sent: Sent) -> Fate {
+    let creation = sent.from.is_none();
     // A step is hidden by nothing below it.
-    let rows: Vec<_> = rows
+    let rows: Vec<(Version, Vec<(Version, Name)>)> = rows
         .iter()
-        .filter(|(at, _)| creation || *at >= version)
+        .filter(|(at, _)| creation || *at >= sent.version)
+        .map(|(at, writes)| (*at, parse(writes).collect()))
         .collect();
-    if rows.is_empty() {
+    let Some((_, last)) = rows.iter().max_by_key(|(at, _)| *at) else {
         return Fate::Dropped;
-    }
-    let entries = || rows.iter().flat_map(|(_, writes)| parse(writes));
-    let mine = entries().any(|(_, known)| known == name);
-    // Of all creations of one token only one can be, and it has nobody before it.
-    let rival = match creation {
-        true => rows.iter().any(|(_, writes)| {
-            let all: Vec<_> = parse(writes).collect();
-            let first = all.last().map(|(_, first)| *first);
-            all.len() < KEPT && first.is_some_and(|first| first != name && first != UNNAMED)
-        }),
-        false => entries().any(|(at, known)| at == version && known != name),
     };
-    match (mine, rival) {
-        (true, false) => Fate::Stored,
+    let names = |writes: &[(Version, Name)]| writes.iter().any(|(_, name)| *name == sent.name);
+    let rival = match sent.from {
+        // Of all creations of one token only one can be, and it has nobody before it.
+        None => rows.iter().any(|(_, writes)| {
+            let first = writes.last().map(|(_, first)| *first);
+            writes.len() < KEPT && first.is_some_and(|first| first != sent.name && first != UNNAMED)
+        }),
+        Some(_) => rows
+            .iter()
+            .flat_map(|(_, writes)| writes)
+            .any(|(at, name)| *at == sent.version && *name != sent.name),
+    };
+    let stored = rows.iter().any(|(_, writes)| names(writes));
+    let counts = names(last)
+        || sent.from.is_some_and(|from| {
+            let made_of_the_same = |writes: &[(Version, Name)]| {
+                !names(writes) && writes.iter().any(|(at, _)| *at == from)
+            };
+            rows.iter().any(|(_, writes)| made_of_the_same(writes))
+        });
+    match (stored, rival) {
         (true, true) => Fate::Doubled,
+        (true, false) if counts => Fate::Stored,
         (false, true) => Fate::Lost,
-        (false, false) => Fate::Covered,
+        _ => Fate::Covered,
     }
 }
 
@@ -144,61 +163,74 @@ mod tests {
         assert_eq!(parse(&long).next(), Some((at(9), Name(9))));
     }
 
+    /// A step from version 9 to 10.
+    const STEP: Sent = Sent {
+        name: MINE,
+        version: Version::from_nanoseconds(10),
+        from: Some(Version::from_nanoseconds(9)),
+    };
+    const CREATION: Sent = Sent { from: None, ..STEP };
+
     #[test]
     fn a_write_is_recognized_also_after_it_was_overtaken() {
-        let rows = |writes: &str| vec![(at(99), writes.to_owned())];
+        let last = |writes: &str| fate(&[(at(99), writes.to_owned())], STEP);
+        assert_eq!(last(&chain(10, &[1])), Fate::Stored);
+        assert_eq!(last(&chain(10, &[1, 5, 6])), Fate::Stored);
+        assert_eq!(last(&chain(10, &[2])), Fate::Lost);
+        assert_eq!(last(&chain(10, &[2, 5, 6])), Fate::Lost);
         assert_eq!(
-            fate(&rows(&chain(10, &[1])), at(10), MINE, false),
-            Fate::Stored
+            last(&chain(10, &[1, 2, 3, 4, 5, 6, 7, 8, 9])),
+            Fate::Covered
         );
-        assert_eq!(
-            fate(&rows(&chain(10, &[1, 5, 6])), at(10), MINE, false),
-            Fate::Stored
-        );
-        assert_eq!(
-            fate(&rows(&chain(10, &[2])), at(10), MINE, false),
-            Fate::Lost
-        );
-        assert_eq!(
-            fate(&rows(&chain(10, &[2, 5, 6])), at(10), MINE, false),
-            Fate::Lost
-        );
-        let far = chain(10, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(fate(&rows(&far), at(10), MINE, false), Fate::Covered);
-        assert_eq!(fate(&rows(""), at(10), MINE, false), Fate::Covered);
-        assert_eq!(fate(&[], at(10), MINE, false), Fate::Dropped);
+        assert_eq!(last(""), Fate::Covered);
+        assert_eq!(fate(&[], STEP), Fate::Dropped);
         let below = [(at(9), chain(9, &[5]))];
-        assert_eq!(fate(&below, at(10), MINE, false), Fate::Dropped);
+        assert_eq!(fate(&below, STEP), Fate::Dropped);
+    }
+
+    #[test]
+    fn a_write_that_expects_nothing_may_come_in_between() {
+        let mine = (at(10), chain(9, &[7, 1]));
+        // It was made of version 9 as well, so nobody else was at 10 before it.
+        let top = (at(50), add(&chain(9, &[7]), at(50), OTHER));
+        assert_eq!(fate(&[mine.clone(), top.clone()], STEP), Fate::Stored);
+        assert_eq!(fate(&[top], STEP), Fate::Covered);
+        // The Python backend names nothing.
+        assert_eq!(fate(&[mine, (at(50), String::new())], STEP), Fate::Covered);
+    }
+
+    /// The server remembers so and so many tokens. A writer that comes after that finds its row, below all others.
+    #[test]
+    fn a_row_that_came_too_late_does_not_count() {
+        let mine = (at(10), chain(9, &[7, 1]));
+        let far = (at(20), chain(12, &[2, 3, 4, 5, 6, 7, 8, 9]));
+        assert_eq!(fate(&[mine.clone(), far], STEP), Fate::Covered);
+        let near = (at(12), chain(10, &[2, 3, 4]));
+        assert_eq!(fate(&[mine, near], STEP), Fate::Doubled);
     }
 
     #[test]
     fn two_rows_of_one_token_show_that_tokens_are_switched_off() {
         let row = |name| (at(10), add("9:9", at(10), name));
-        assert_eq!(
-            fate(&[row(MINE), row(OTHER)], at(10), MINE, false),
-            Fate::Doubled
-        );
-        assert_eq!(fate(&[row(OTHER)], at(10), MINE, false), Fate::Lost);
+        assert_eq!(fate(&[row(MINE), row(OTHER)], STEP), Fate::Doubled);
+        assert_eq!(fate(&[row(OTHER)], STEP), Fate::Lost);
     }
 
     #[test]
     fn of_creations_only_one_can_be_the_first() {
         let created = |version, name| (at(version), add("", at(version), name));
-        assert_eq!(fate(&[created(10, MINE)], at(10), MINE, true), Fate::Stored);
+        assert_eq!(fate(&[created(10, MINE)], CREATION), Fate::Stored);
         // Another writer's clock gave it another version.
-        assert_eq!(fate(&[created(12, OTHER)], at(10), MINE, true), Fate::Lost);
+        assert_eq!(fate(&[created(12, OTHER)], CREATION), Fate::Lost);
         let both = [created(10, MINE), created(12, OTHER)];
-        assert_eq!(fate(&both, at(10), MINE, true), Fate::Doubled);
+        assert_eq!(fate(&both, CREATION), Fate::Doubled);
         // The Python backend has written meanwhile.
         let python = (at(20), String::new());
-        assert_eq!(fate(&[python], at(10), MINE, true), Fate::Covered);
+        assert_eq!(fate(&[python], CREATION), Fate::Covered);
         let after_python = add(&after(at(20), ""), at(21), OTHER);
-        assert_eq!(
-            fate(&[(at(21), after_python)], at(10), MINE, true),
-            Fate::Covered
-        );
+        assert_eq!(fate(&[(at(21), after_python)], CREATION), Fate::Covered);
         let overtaken = (at(20), chain(10, &[1, 7]));
-        assert_eq!(fate(&[overtaken], at(10), MINE, true), Fate::Stored);
+        assert_eq!(fate(&[overtaken], CREATION), Fate::Stored);
     }
 
     #[test]

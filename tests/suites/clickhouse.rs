@@ -135,20 +135,17 @@ async fn what_we_write_is_read_by_the_python_backend() {
     }
 }
 
-/// What the Python backend reads once the removal is done. On our table that happens in the background, and not at
-/// all where the server is too busy to begin within some seconds: then the next deletion does it.
+/// What the Python backend reads once the removal is done: at once where the server is not busy, else when `migrate` has
+/// tidied up.
 async fn removed(place: &Place) -> String {
-    let mut left = String::new();
-    for _ in 0..3 {
-        for _ in 0..200 {
-            left = place.sql(PYTHON_GET);
-            if left.is_empty() {
-                return left;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    let mut left = place.sql(PYTHON_GET);
+    for _ in 0..100 {
+        if left.is_empty() {
+            break;
         }
-        place.sql(PYTHON_SET);
-        place.backend.delete(&id("a")).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        place.backend.migrate().await.unwrap();
+        left = place.sql(PYTHON_GET);
     }
     left
 }
@@ -547,6 +544,18 @@ async fn a_writer_without_other_rights_writes_to_tables_that_are_there() {
     let error = writer.clear().await.unwrap_err();
     assert!(matches!(error, Error::AccessDenied(_)), "{error:?}");
     assert!(error.to_string().contains("TRUNCATE"), "{error}");
+    // What a tombstone hides is never shown by tidying up.
+    assert!(writer.delete(&id("a")).await.unwrap());
+    assert_eq!(place.backend.migrate().await.unwrap(), [""; 0]);
+    assert_eq!(writer.get(&id("a")).await.unwrap(), None);
+    place.sql("OPTIMIZE TABLE {table} FINAL");
+    let done = place.backend.migrate().await.unwrap();
+    assert_eq!(done, ["removed the marks of 1 deleted states"]);
+    assert_eq!(
+        place.sql("SELECT count() FROM {table} WHERE state_id = 'a'"),
+        "0\n"
+    );
+    assert_eq!(writer.get(&id("a")).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -1095,6 +1104,45 @@ async fn any_text_is_an_id_on_either_table() {
             place.backend.set(&id(text), state.clone()).await.unwrap();
             let entry = place.backend.get(&id(text)).await.unwrap().unwrap();
             assert_eq!(entry.state, state, "{text:?}");
+        }
+    }
+}
+
+/// A view behind the table that fails makes the insert fail, though the row may be stored.
+#[tokio::test]
+async fn a_write_that_failed_behind_the_table_is_told_as_it_is() {
+    let place = place().await;
+    let store = &place.backend;
+    store.set(&id("a"), completed("{\"n\":0}")).await.unwrap();
+    let schema = &place.schema;
+    place.sql(&format!(
+        "CREATE TABLE `{schema}`.sink (state_id String) ENGINE = MergeTree ORDER BY state_id"
+    ));
+    place.sql(&format!("CREATE MATERIALIZED VIEW `{schema}`.view TO `{schema}`.sink AS SELECT throwIf(state_id != '', 'no') :: String AS state_id FROM {{table}}"));
+    for round in 1..4 {
+        let state = completed(&format!("{{\"n\":{round}}}"));
+        let before = store.get(&id("a")).await.unwrap().unwrap();
+        let results = [
+            store.set(&id("a"), state.clone()).await,
+            store.update(&id("a"), state.clone()).await,
+            store
+                .set_if(
+                    &id("a"),
+                    state.clone(),
+                    Expectation::Version(before.version),
+                )
+                .await,
+        ];
+        let after = store.get(&id("a")).await.unwrap().unwrap();
+        for result in results {
+            match result {
+                Ok(version) => assert!(version <= after.version && after.state == state),
+                Err(Error::Conflict { .. }) => assert_eq!(after.state, state),
+                Err(error) => {
+                    assert_eq!(error.outcome(), Outcome::NotApplied, "{error:?}");
+                    assert_eq!(after.state, before.state, "{error:?}");
+                }
+            }
         }
     }
 }

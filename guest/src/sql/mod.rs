@@ -13,14 +13,16 @@ pub(crate) use inspect::{
     clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
 };
 pub(crate) use read::{
-    What, clock, confirm, count, get, head, head_by_hash, heads, history, last_deletion, page,
+    What, clock, confirm, count, count_tombstones, get, head, head_by_hash, heads, history,
+    last_deletion, page,
 };
 pub(crate) use schema::{
     add_columns, copy_to_history, create_database, create_deleted, create_history,
     create_history_view, create_table, exists,
 };
 pub(crate) use write::{
-    Columns, Removal, Row, insert, insert_plain, keep_deletions, note_deletion, remove, truncate,
+    Columns, Removal, Row, insert, insert_plain, note_all, note_deletion, note_tombstones, remove,
+    remove_noted, truncate,
 };
 
 use std::borrow::Cow;
@@ -226,7 +228,10 @@ mod tests {
         [
             count(to),
             truncate(to),
-            keep_deletions(to),
+            note_all(to),
+            note_tombstones(to),
+            remove_noted(to),
+            count_tombstones(to),
             create_database(to),
             create_table(to),
             add_columns(to),
@@ -271,7 +276,7 @@ mod tests {
             .chain(others(&to))
             .filter(|request| request.effect == Effect::Read)
             .collect();
-        assert_eq!(reads.len(), 10);
+        assert_eq!(reads.len(), 11);
         for request in reads {
             for (name, _) in parameters(&request) {
                 assert!(name.starts_with("param_"), "{name}");

@@ -4,6 +4,7 @@
 //! not. The condition on the ID stands in a PREWHERE: with FINAL the server does not move it there by itself,
 //! and would read the documents of a whole granule.
 
+use super::write::ALONE;
 use super::{Answer, NATIVE, NOW, PAGE, Request, Statement};
 use crate::connection::Connection;
 use crate::error::Error;
@@ -145,6 +146,15 @@ pub(crate) fn page(
 pub(crate) fn count(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
         "SELECT count() AS rows, COLUMNS('^deleted$') APPLY(sum) FROM {} FINAL {NATIVE}",
+        to.table
+    );
+    Statement::read().sql(to, sql)
+}
+
+/// How many states have nothing but a tombstone.
+pub(crate) fn count_tombstones(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT count() AS rows FROM (SELECT state_id FROM {} GROUP BY state_id {ALONE}) {NATIVE}",
         to.table
     );
     Statement::read().sql(to, sql)

@@ -118,10 +118,10 @@ pub(crate) fn insert_plain(to: &Connection, rows: &[Row<'_>]) -> Result<Request,
 /// Which rows of a state are removed. A state that is written meanwhile has a higher version, and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// Those before its tombstone, waited for, but not long: mutations can be held up for minutes.
+    /// Those before its tombstone, waited for, but not long: it takes 20 ms where the table is one part, a second where it
+    /// is several, and minutes where mutations are held up.
     BeforeTombstone,
-    /// The tombstone, when nothing is left that it hides. Waited for even less; but a mutation that is left behind
-    /// holds up the next one, for half a second where many states are deleted one after the other.
+    /// The tombstone, when nothing is left that it hides. Nobody waits for that.
     Tombstone,
     /// Up to a version, waited for as the server has it (`lightweight_deletes_sync`).
     UpTo,
@@ -141,14 +141,9 @@ pub(crate) fn remove(
             "<",
             statement
                 .setting("lightweight_deletes_sync", "1")
-                .setting("max_execution_time", "1"),
-        ),
-        Removal::Tombstone => (
-            "=",
-            statement
-                .setting("lightweight_deletes_sync", "1")
                 .setting("max_execution_time", "0.1"),
         ),
+        Removal::Tombstone => ("=", statement.setting("lightweight_deletes_sync", "0")),
         Removal::UpTo => ("<=", statement),
     };
     let sql = format!(
@@ -177,14 +172,37 @@ pub(crate) fn note_deletion(to: &Connection, id: &str, version: Version) -> Resu
 }
 
 /// The same for every state, before the table is emptied.
-pub(crate) fn keep_deletions(to: &Connection) -> Result<Request, Error> {
+pub(crate) fn note_all(to: &Connection) -> Result<Request, Error> {
+    note(to, "")
+}
+
+/// The same for every tombstone that hides nothing any more.
+pub(crate) fn note_tombstones(to: &Connection) -> Result<Request, Error> {
+    note(to, ALONE)
+}
+
+/// For `GROUP BY state_id`: that the only row of a state is a tombstone.
+pub(crate) const ALONE: &str = "HAVING count() = 1 AND max(deleted)";
+
+fn note(to: &Connection, having: &str) -> Result<Request, Error> {
     let sql = format!(
         "INSERT INTO {} (state_id, version) \
-         SELECT state_id, toUnixTimestamp64Nano(max(updated_at)::DateTime64(9)) FROM {} GROUP BY state_id",
+         SELECT state_id, toUnixTimestamp64Nano(max(updated_at)::DateTime64(9)) FROM {} GROUP BY state_id {having}",
         to.table.deleted(),
         to.table
     );
     insertion(to, Effect::Repeatable).sql(to, sql)
+}
+
+/// Removes every tombstone that was noted, which hides nothing any more.
+pub(crate) fn remove_noted(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "DELETE FROM {} WHERE deleted AND (state_id, updated_at) IN \
+         (SELECT state_id, fromUnixTimestamp64Nano(version) FROM {})",
+        to.table,
+        to.table.deleted()
+    );
+    Statement::new(Effect::Repeatable).sql(to, sql)
 }
 
 /// Empties the table.

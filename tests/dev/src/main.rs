@@ -31,7 +31,11 @@ enum Task {
     /// Show the main job against a real ClickHouse, each command with its output
     Demo,
     /// Measure what a call costs, side by side with a native client, in a release build
-    Bench,
+    Bench {
+        /// A tenth of the rounds
+        #[arg(long)]
+        quick: bool,
+    },
     /// Run every check: formatting, lints, tests, documentation
     Test {
         /// Formatting and tests alone
@@ -48,14 +52,10 @@ fn main() -> ExitCode {
         Task::Setup => setup::setup(),
         Task::Clickhouse { port } => clickhouse::clickhouse(port),
         Task::Demo => setup::setup().and_then(|()| demo::demo()),
-        Task::Bench => setup::setup().and_then(|()| {
-            run::step(&mut run::cargo(&[
-                "run",
-                "--release",
-                "--locked",
-                "--package",
-                "bench",
-            ]))
+        Task::Bench { quick } => setup::setup().and_then(|()| {
+            let mut bench =
+                run::cargo(&["run", "--release", "--locked", "--package", "bench", "--"]);
+            run::step(bench.args(quick.then_some("--quick")))
         }),
         Task::Test { quick, args } => setup::setup().and_then(|()| test::test(quick, &args)),
     };
