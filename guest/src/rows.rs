@@ -17,6 +17,8 @@ pub(crate) struct Row {
     pub(crate) partial: Option<String>,
     pub(crate) completed: Option<String>,
     pub(crate) deleted: bool,
+    /// Whether both documents are empty texts, as those of a tombstone are.
+    pub(crate) blank: bool,
     pub(crate) version: Version,
     /// In milliseconds since 1970.
     pub(crate) written_ms: i64,
@@ -178,6 +180,9 @@ impl<'a> Answer<'a> {
             partial: self.state_document(id, "partial_state")?,
             completed: self.state_document(id, "completed_state")?,
             deleted: self.deleted(),
+            blank: ["partial_state", "completed_state"]
+                .iter()
+                .all(|name| self.value(name) == Some(Value::Text(""))),
             version: self.version("updated_at")?,
             written_ms: self.written_ms()?,
             id: id.to_owned(),

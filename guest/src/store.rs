@@ -8,7 +8,7 @@ use crate::id::{check_id, check_pattern};
 use crate::pattern::Pattern;
 use crate::response::{Ending, Response};
 use crate::rows::{self, Row};
-use crate::sql::{self, MAX_LIMIT, What};
+use crate::sql::{self, MAX_LIMIT, Mark, What};
 
 /// Entries, and the ID behind which the next page starts; none where this is the last.
 pub(crate) type Page<T> = (Vec<T>, Option<String>);
@@ -16,10 +16,14 @@ pub(crate) type Page<T> = (Vec<T>, Option<String>);
 impl<O: Outside> Client<'_, O> {
     pub(crate) fn get(&self, id: &str) -> Result<Option<Row>, Error> {
         check_id(id)?;
-        let Some(answer) = self.read(&sql::get(self.connection, id)?)? else {
-            return Ok(None);
+        let read = |mark| match self.read(&sql::get(self.connection, id, mark)?)? {
+            Some(answer) => rows::state_of(id, &answer),
+            None => Ok(None),
         };
-        let row = rows::state_of(id, &answer)?;
+        let row = match read(Mark::Guess)? {
+            Some(Row { blank: true, .. }) => read(Mark::Read)?,
+            row => row,
+        };
         Ok(row.filter(|row| !row.deleted))
     }
 

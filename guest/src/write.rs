@@ -6,7 +6,8 @@
 //! - One that expects something, and an update, is a *step* from the head (`Version::step`): a read, an insert under a token
 //!   that all steps from this head share, and a reading back of which of them was stored (`writes::fate`). One that
 //!   lost reads anew, and fails if it finds something else than it expects.
-//! - Where nothing is there, not even a tombstone, every write is like a step, with a token that all creations share.
+//! - Where nothing is there, not even a tombstone, it goes on from the version of the last deletion, which is kept beside the
+//!   table. A state that was never there is made under a token that all its creations share, also those that expect nothing.
 //!
 //! Why that is exact is told in `version` and `writes`. A table of the Python backend lacks the columns for it: it gets
 //! them at the first write that needs them, and is written as the Python backend does until then.
@@ -21,7 +22,7 @@ use crate::document;
 use crate::error::{Error, Failure, Outcome, ServerError};
 use crate::id::check_id;
 use crate::merge::merge;
-use crate::response::{Response, code};
+use crate::response::code;
 use crate::rows::{self, Content, Layout, Stored};
 use crate::sql::{self, Removal, Request};
 use crate::version::Version;
@@ -155,6 +156,11 @@ const MOST_DOUBLINGS: u32 = 5;
 /// How old what was read may be when something is written over it. The server remembers the tokens of 10,000 inserts, which
 /// no server takes in that time.
 const FRESH: Duration = Duration::from_secs(20);
+/// The version of the last deletion of a state that was never deleted.
+const NEVER: Version = Version::ZERO;
+/// How long a deletion waits before it looks whether the hidden rows are gone; each time twice as long, up to the last.
+const FIRST_LOOK: Duration = Duration::from_millis(8);
+const LAST_LOOK: Duration = Duration::from_millis(64);
 /// A state of more bytes is compared on the server.
 const LARGE: usize = 64 * 1024;
 
@@ -369,14 +375,32 @@ impl<O: Outside> Client<'_, O> {
     ) -> Result<Try, Error> {
         let (deleted, now) = match self.read(&sql::last_deletion(self.connection, id)?)? {
             Some(answer) => rows::last_deletion(&answer)?,
-            None => (Version::new(0), self.clock()?),
+            None => (NEVER, self.clock()?),
         };
+        if deleted != NEVER {
+            // As if the tombstone were still there: for another writer it may be, and of the two one must lose.
+            let tombstone = Stored {
+                content: Content::Documents {
+                    partial: None,
+                    completed: None,
+                },
+                deleted: true,
+                version: deleted,
+                writes: String::new(),
+                now,
+                layout: Layout::Ours,
+            };
+            return match exact {
+                true => self.step(id, &tombstone, change, generation),
+                false => self.put_on_top(id, &tombstone, change),
+            };
+        }
         let version = match exact {
-            true => Version::creation(deleted, now),
-            false => deleted.top(now, self.outside.random()),
+            true => now.creation(),
+            false => now,
         };
         let sent = self.sent(version, None);
-        let token = format!("{id}/new/{deleted}/{generation}");
+        let token = format!("{id}/new/{generation}");
         match self.insert(id, change, sent, "", now, &token) {
             Ok(()) => self.confirm(id, sent),
             Err(error) => self.settle(id, sent, error),
@@ -480,12 +504,24 @@ impl<O: Outside> Client<'_, O> {
     /// part. Nothing depends on that: where it takes long, or the user has no grant for it (`ALTER DELETE`), the
     /// tombstone stays, until `migrate` removes it.
     fn remove_rows(&self, id: &str, tombstone: Version) {
+        let _stays = self.try_to_remove_rows(id, tombstone);
+    }
+
+    fn try_to_remove_rows(&self, id: &str, tombstone: Version) -> Result<(), Error> {
         let to = self.connection;
-        let remove = |removal| self.send(&sql::remove(to, id, tombstone, removal)?);
-        let note = || self.send(&sql::note_deletion(to, id, tombstone)?);
-        let _stays: Result<Response, Error> = remove(Removal::BeforeTombstone)
-            .and_then(|_| self.with_deleted_table(note))
-            .and_then(|_| remove(Removal::Tombstone));
+        self.send(&sql::remove(to, id, tombstone, Removal::BeforeTombstone)?)?;
+        let rows = || rows::count(&self.send(&sql::count_rows(to, id)?)?);
+        let mut pause = FIRST_LOOK;
+        while rows()? > 1 {
+            if pause > LAST_LOOK {
+                return Ok(());
+            }
+            self.outside.pause(pause);
+            pause *= 2;
+        }
+        self.with_deleted_table(|| self.send(&sql::note_deletion(to, id, tombstone)?))?;
+        self.send(&sql::remove(to, id, tombstone, Removal::Tombstone)?)?;
+        Ok(())
     }
 }
 
@@ -496,17 +532,18 @@ fn row<'a>(
     written: Version,
     writes: &'a str,
 ) -> sql::Row<'a> {
-    let documents = match change {
-        Change::Put(documents) => Some(documents),
-        Change::Keep(_) | Change::Delete => None,
+    let (partial, completed) = match change {
+        Change::Put(documents) => (documents.partial.as_deref(), documents.completed.as_deref()),
+        // See `sql::Mark`.
+        Change::Keep(_) | Change::Delete => (Some(""), Some("")),
     };
     sql::Row {
         id,
-        partial: documents.and_then(|documents| documents.partial.as_deref()),
-        completed: documents.and_then(|documents| documents.completed.as_deref()),
+        partial,
+        completed,
         version,
         written,
-        deleted: documents.is_none(),
+        deleted: matches!(change, Change::Delete),
         writes,
     }
 }

@@ -662,7 +662,7 @@ async fn updates_at_the_same_moment_are_all_kept() {
 #[tokio::test]
 async fn of_creations_at_the_same_moment_one_succeeds_also_after_a_deletion() {
     let store = place().await.backend;
-    for round in 0..6 {
+    for round in 0..15 {
         let tasks: Vec<_> = (0..6)
             .map(|task| {
                 let (store, state) = (store.clone(), completed(&format!("{{\"task\":{task}}}")));

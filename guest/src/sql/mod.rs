@@ -13,8 +13,8 @@ pub(crate) use inspect::{
     clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
 };
 pub(crate) use read::{
-    What, clock, confirm, count, count_tombstones, get, head, head_by_hash, heads, history,
-    last_deletion, page,
+    Mark, What, clock, confirm, count, count_rows, count_tombstones, get, head, head_by_hash,
+    heads, history, last_deletion, page,
 };
 pub(crate) use schema::{
     add_columns, copy_to_history, create_database, create_deleted, create_history,
@@ -203,8 +203,10 @@ mod tests {
     fn about(to: &Connection, id: &str) -> Vec<Request> {
         let pattern = Pattern::parse(&format!("{id}*"));
         [
-            get(to, id),
+            get(to, id, Mark::Guess),
+            get(to, id, Mark::Read),
             head(to, id),
+            count_rows(to, id),
             last_deletion(to, id),
             confirm(to, id),
             head_by_hash(to, id, (1, 2)),
@@ -276,7 +278,7 @@ mod tests {
             .chain(others(&to))
             .filter(|request| request.effect == Effect::Read)
             .collect();
-        assert_eq!(reads.len(), 11);
+        assert_eq!(reads.len(), 13);
         for request in reads {
             for (name, _) in parameters(&request) {
                 assert!(name.starts_with("param_"), "{name}");
@@ -325,7 +327,7 @@ mod tests {
         let to = connection(
             "&cluster=my-cluster&insert_quorum=2&select_sequential_consistency=1&setting_max_threads=1",
         );
-        let read = get(&to, "a").unwrap();
+        let read = get(&to, "a", Mark::Guess).unwrap();
         assert_eq!(value(&read, "select_sequential_consistency").unwrap(), "1");
         assert_eq!(value(&read, "max_threads").unwrap(), "1");
         assert_eq!(value(&read, "insert_quorum"), None);
@@ -363,7 +365,7 @@ mod tests {
     fn what_does_not_fit_into_a_url_is_refused_before_it_is_sent() {
         let long = "\t".repeat(20_000);
         assert!(matches!(
-            get(&connection(""), &long),
+            get(&connection(""), &long, Mark::Guess),
             Err(Error::InvalidInput(_))
         ));
     }

@@ -12,12 +12,26 @@ use crate::pattern::Pattern;
 use crate::version::Version;
 
 const STATE: &str = "COLUMNS('^(partial_state|completed_state|updated_at|written_at|deleted)$')";
+/// Without the mark of a tombstone: a column more or less is a twentieth of a `get`.
+const UNMARKED: &str = "COLUMNS('^(partial_state|completed_state|updated_at|written_at)$')";
 const ID: &str = "COLUMNS('^(state_id|deleted)$')";
 const BY_ID: &str = "PREWHERE state_id = {id:String}";
 
+/// Whether the answer to `get` is to tell a tombstone by its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Read,
+    /// A tombstone has two empty texts, which no state has that we or the Python backend wrote.
+    Guess,
+}
+
 /// The last version of one state.
-pub(crate) fn get(to: &Connection, id: &str) -> Result<Request, Error> {
-    let sql = format!("SELECT {STATE} FROM {} FINAL {BY_ID} {NATIVE}", to.table);
+pub(crate) fn get(to: &Connection, id: &str, mark: Mark) -> Result<Request, Error> {
+    let columns = match mark {
+        Mark::Read => STATE,
+        Mark::Guess => UNMARKED,
+    };
+    let sql = format!("SELECT {columns} FROM {} FINAL {BY_ID} {NATIVE}", to.table);
     Statement::read().parameter("id", id).sql(to, sql)
 }
 
@@ -149,6 +163,12 @@ pub(crate) fn count(to: &Connection) -> Result<Request, Error> {
         to.table
     );
     Statement::read().sql(to, sql)
+}
+
+/// How many rows of a state are still there, hidden ones too.
+pub(crate) fn count_rows(to: &Connection, id: &str) -> Result<Request, Error> {
+    let sql = format!("SELECT count() AS rows FROM {} {BY_ID} {NATIVE}", to.table);
+    Statement::read().parameter("id", id).sql(to, sql)
 }
 
 /// How many states have nothing but a tombstone.

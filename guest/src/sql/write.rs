@@ -118,10 +118,10 @@ pub(crate) fn insert_plain(to: &Connection, rows: &[Row<'_>]) -> Result<Request,
 /// Which rows of a state are removed. A state that is written meanwhile has a higher version, and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// Those before its tombstone, waited for, but not long: it takes 20 ms where the table is one part, a second where it
-    /// is several, and minutes where mutations are held up.
+    /// Those before its tombstone. To wait for a mutation takes 20 ms where the table is one part, up to a second where it is
+    /// several, and minutes where mutations are held up: so nobody does.
     BeforeTombstone,
-    /// The tombstone, when nothing is left that it hides. Nobody waits for that.
+    /// The tombstone, when nothing is left that it hides. Nobody waits for that either.
     Tombstone,
     /// Up to a version, waited for as the server has it (`lightweight_deletes_sync`).
     UpTo,
@@ -136,13 +136,7 @@ pub(crate) fn remove(
 ) -> Result<Request, Error> {
     let statement = Statement::new(Effect::Repeatable);
     let (relation, statement) = match removal {
-        // After this many seconds the server answers with 159, and goes on.
-        Removal::BeforeTombstone => (
-            "<",
-            statement
-                .setting("lightweight_deletes_sync", "1")
-                .setting("max_execution_time", "0.1"),
-        ),
+        Removal::BeforeTombstone => ("<", statement.setting("lightweight_deletes_sync", "0")),
         Removal::Tombstone => ("=", statement.setting("lightweight_deletes_sync", "0")),
         Removal::UpTo => ("<=", statement),
     };
