@@ -65,7 +65,7 @@ impl<'a, O: Outside> Client<'a, O> {
             let Err(error) = result else {
                 return result;
             };
-            if interrupted && request.body.len() > LARGE_BODY {
+            if interrupted && !doubt && request.body.len() > LARGE_BODY {
                 self.ask_why_large_was_refused(request)?;
             }
             doubt |= error.outcome() == Outcome::Unknown;
@@ -102,7 +102,9 @@ impl<'a, O: Outside> Client<'a, O> {
             ..request.clone()
         };
         match self.judge(self.outside.send(self.connection, &probe), &probe) {
-            Err(error) if error.outcome() == Outcome::NotApplied => Err(error),
+            Err(error @ (Error::AccessDenied(_) | Error::Unauthenticated(_))) => Err(error),
+            Err(Error::Server(error)) if refuses_any_row(&error) => Err(Error::Server(error)),
+            // It has other reasons, or passing ones.
             _ => Ok(()),
         }
     }
@@ -114,6 +116,11 @@ impl<'a, O: Outside> Client<'a, O> {
             result => result.map(Some),
         }
     }
+}
+
+/// Whether a server that says this has refused the rows before it looked at them.
+fn refuses_any_row(error: &ServerError) -> bool {
+    is_missing(error) || error.code == code::NO_SUCH_COLUMN
 }
 
 pub(crate) fn is_missing(error: &ServerError) -> bool {
@@ -185,6 +192,14 @@ mod tests {
         effect: Effect,
         answers: Vec<Result<Response, Broken>>,
     ) -> (Result<Response, Error>, usize, Duration) {
+        run_with(10, effect, answers)
+    }
+
+    fn run_with(
+        size: usize,
+        effect: Effect,
+        answers: Vec<Result<Response, Broken>>,
+    ) -> (Result<Response, Error>, usize, Duration) {
         let connection = Connection::new("clickhouse://u@h/db?request_timeout=20", &[]).unwrap();
         let script = Script {
             answers: RefCell::new(answers),
@@ -194,6 +209,7 @@ mod tests {
         let request = Request {
             effect,
             answer: Answer::Whole,
+            body: vec![b' '; size],
             ..sql::clock(&connection).unwrap()
         };
         let result = Client::new(&connection, &script).send(&request);
@@ -241,6 +257,21 @@ mod tests {
         assert_eq!((result.unwrap_err().outcome(), sent), (Outcome::Unknown, 8));
         let (result, ..) = run(Effect::Repeatable, vec![Err(Broken::Refused)]);
         assert_eq!(result.unwrap_err().outcome(), Outcome::NotApplied);
+    }
+
+    #[test]
+    fn why_a_large_body_was_refused_is_asked_once_and_only_a_lasting_reason_counts() {
+        let large = |answers| run_with(100_000, Effect::Repeatable, answers);
+        let (result, sent, _) = large(vec![Err(Broken::Interrupted), exception(60), exception(0)]);
+        assert!(matches!(result, Err(Error::Server(error)) if error.code == 60));
+        assert_eq!(sent, 2);
+        for passing in [Err(Broken::Refused), exception(202), exception(0)] {
+            let (result, ..) = large(vec![Err(Broken::Interrupted), passing, exception(0)]);
+            assert!(result.is_ok(), "{result:?}");
+        }
+        // It may have been stored, whatever comes after that.
+        let (result, ..) = large(vec![Err(Broken::Interrupted), Err(Broken::Refused)]);
+        assert_eq!(result.unwrap_err().outcome(), Outcome::Unknown);
     }
 
     #[test]

@@ -314,15 +314,17 @@ fn profile(user: &str, rows: &[Vec<String>]) -> Vec<Finding> {
             format!("the user `{user}` may send statements that write"),
         ),
     });
-    if !read_only && value("insert_deduplicate").is_some_and(|(value, fixed)| value == "0" && fixed)
-    {
+    // The newer one wins over what the plugin sends.
+    let off = value("insert_deduplicate").is_some_and(|(value, fixed)| value == "0" && fixed)
+        || value("deduplicate_insert").is_some_and(|(value, _)| value == "disable");
+    if !read_only && off {
         findings.push(
             Finding::new(
                 Problem,
                 "privileges",
-                "the profile switches `insert_deduplicate` off and does not let it be changed: updates and expectations fail",
+                "the profile switches the deduplication of inserts off: updates and expectations are not exact, or fail",
             )
-            .mend("allow the setting in the user's profile"),
+            .mend("leave `insert_deduplicate` and `deduplicate_insert` as they are in the user's profile"),
         );
     }
     findings

@@ -35,41 +35,67 @@ impl<O: Outside> Client<'_, O> {
                 self.connection.table.history()
             )));
         };
-        let mut changes = stored_only(rows::changes(&answer.body, answer.ending)?);
+        // What is stored now tells which of the newest changes were.
+        let head = match self.read(&sql::confirm(self.connection, id)?)? {
+            Some(answer) => rows::confirmed(&answer)?
+                .into_iter()
+                .max()
+                .unwrap_or_default(),
+            None => Default::default(),
+        };
+        let mut changes = stored_only(rows::changes(&answer.body, answer.ending)?, &head.1);
         changes.truncate(limit as usize);
         Ok(changes)
     }
 }
 
 /// The materialized view sees an insert before the server decides whether to drop it for its token. So where writers
-/// met, several rows have one version, or stand for one creation; the rows after them tell which one was stored. Where they don't,
-/// all of that version are left out: a state that never was must not be restored.
-fn stored_only(changes: Vec<Change>) -> Vec<Change> {
+/// met, several rows have one version, or several are the first of a state; the writes that are named after them tell which
+/// one was stored. Where they don't, all are left out: a state that never was must not be restored.
+///
+/// `head` is the column `writes` of the last row that is stored.
+fn stored_only(changes: Vec<Change>, head: &str) -> Vec<Change> {
     let name = |change: &Change| writes::parse(&change.writes).next().map(|(_, name)| name);
     let mut kept: Vec<Change> = Vec::with_capacity(changes.len());
-    let mut later: Vec<(Version, Name)> = Vec::new();
+    let mut later: Vec<(Version, Name)> = writes::parse(head).collect();
     let mut rest = changes.into_iter().peekable();
     while let Some(change) = rest.next() {
         let version = change.version;
+        let first = is_first(&change);
         let mut group = vec![change];
-        while let Some(next) = rest.next_if(|next| next.version == version) {
-            // The same write, sent twice.
+        // Rivals: of one version, or all the first of a state.
+        while let Some(next) =
+            rest.next_if(|next| next.version == version || (first && is_first(next)))
+        {
+            // The same write, sent twice, is one.
             if group.iter().all(|known| name(known) != name(&next)) {
                 group.push(next);
             }
         }
-        let known = later.iter().find(|(at, _)| *at == version);
-        if let Some((_, winner)) = known {
-            group.retain(|change| name(change).is_none_or(|name| name == *winner));
+        let rivals = group.len() > 1;
+        let named = |change: &Change| {
+            name(change).is_some_and(|name| later.iter().any(|(_, known)| *known == name))
+        };
+        let refuted = |change: &Change| {
+            name(change).is_some()
+                && later.iter().any(|(at, _)| *at == change.version)
+                && !named(change)
+        };
+        match rivals {
+            true => group.retain(named),
+            false => group.retain(|change| !refuted(change)),
         }
-        if let [_] = group.as_slice()
-            && let Some(change) = group.pop()
-        {
+        for change in group {
             later = writes::parse(&change.writes).collect();
             kept.push(change);
         }
     }
     kept
+}
+
+/// Whether a write says that the state was never there before.
+fn is_first(change: &Change) -> bool {
+    writes::parse(&change.writes).count() == 1
 }
 
 #[cfg(test)]
@@ -88,7 +114,11 @@ mod tests {
     }
 
     fn names(changes: Vec<Change>) -> Vec<Name> {
-        stored_only(changes)
+        names_after(changes, "")
+    }
+
+    fn names_after(changes: Vec<Change>, head: &str) -> Vec<Name> {
+        stored_only(changes, head)
             .iter()
             .filter_map(|change| writes::parse(&change.writes).next())
             .map(|(_, name)| name)
@@ -116,6 +146,17 @@ mod tests {
     }
 
     #[test]
+    fn of_creations_that_met_the_one_that_was_stored_is_kept() {
+        let winner = change(5, 1, "");
+        let losers = || vec![change(9, 2, ""), change(5, 1, ""), change(4, 3, "")];
+        assert_eq!(names_after(losers(), &winner.writes), [Name(1)]);
+        let next = change(10, 7, &winner.writes);
+        let changes = std::iter::once(next).chain(losers()).collect();
+        assert_eq!(names(changes), [Name(7), Name(1)]);
+        assert_eq!(names(losers()), []);
+    }
+
+    #[test]
     fn a_write_that_was_sent_twice_is_one() {
         assert_eq!(names(vec![change(2, 2, ""), change(2, 2, "")]), [Name(2)]);
     }
@@ -124,6 +165,6 @@ mod tests {
     fn a_write_of_the_python_backend_is_kept() {
         let mut python = change(2, 2, "");
         python.writes = String::new();
-        assert_eq!(stored_only(vec![python]).len(), 1);
+        assert_eq!(stored_only(vec![python], "").len(), 1);
     }
 }

@@ -168,13 +168,15 @@ fn seconds(values: &Values<'_>, name: &str) -> Result<Duration, Error> {
 
 /// Parameters of ClickHouse's HTTP interface that are no settings, and settings on which the plugin itself stands: another
 /// value would break it.
-const RESERVED: [&str; 22] = [
+const RESERVED: [&str; 24] = [
     "async_insert",
     "async_insert_deduplicate",
     "buffer_size",
     "compress",
     "database",
     "decompress",
+    "deduplicate_insert",
+    "deduplicate_insert_select",
     "default_format",
     "enable_http_compression",
     "final",

@@ -53,9 +53,13 @@ pub(crate) mod code {
     /// Unknown user, wrong password, password required; then, since 20.x, all three in one.
     pub(super) const NOT_AUTHENTICATED: [i32; 4] = [192, 193, 194, 516];
     /// After these an insert may be stored all the same: the server was interrupted, or lost sight of it
-    /// (TIMEOUTs, NETWORK_ERROR, UNEXPECTED_ZOOKEEPER_ERROR, UNKNOWN_STATUS_OF_INSERT, UNFINISHED,
+    /// (TIMEOUTs, NETWORK_ERROR, ABORTED, UNEXPECTED_ZOOKEEPER_ERROR, UNKNOWN_STATUS_OF_INSERT, UNFINISHED,
     /// QUERY_WAS_CANCELLED, KEEPER_EXCEPTION).
-    pub(super) const UNCERTAIN: [i32; 8] = [159, 209, 210, 244, 319, 341, 394, 999];
+    pub(super) const UNCERTAIN: [i32; 9] = [159, 209, 210, 236, 244, 319, 341, 394, 999];
+    /// With these an insert is refused before any row of it is stored: names, syntax, settings, rights, limits. After
+    /// any other one a row may be stored, since a materialized view behind the table may be what failed.
+    pub(crate) const BEFORE_ANY_ROW: [i32; 11] =
+        [16, 47, 62, 81, 115, 164, 202, 242, 252, 452, 497];
     /// After these another try may well succeed: too many queries (202) or parts (252) at once, a replica that is
     /// read-only (242) or behind (286), Keeper out of reach or out of step (225, 244, 319, 999), a server that is
     /// starting or stopping (236, 279).

@@ -52,7 +52,8 @@ impl<O: Outside> Client<'_, O> {
 
     /// Gives a table of the Python backend the columns and the window on which expectations stand.
     pub(crate) fn upgrade(&self) -> Result<(), Error> {
-        match self.send(&sql::add_columns(self.connection)?) {
+        let remember = self.send(&sql::remember_tokens(self.connection)?);
+        match remember.and_then(|_| self.send(&sql::add_columns(self.connection)?)) {
             Ok(_) => Ok(()),
             Err(Error::AccessDenied(text)) => Err(Error::AccessDenied(format!(
                 "the table {} is one of the Python backend, and lacks what `update` and expectations need to be exact; \

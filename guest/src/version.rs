@@ -3,10 +3,10 @@
 //! The version of a row is its `updated_at`, in nanoseconds since 1970. `ReplacingMergeTree` keeps the row with
 //! the highest one. Three rules make the versions of one state grow, and every expectation exact:
 //!
-//! 1. A write that expects nothing takes the server's clock, or, where that is not above what is stored, the next
-//!    version but one and some chance. It comes to lie on top, whatever else happens.
+//! 1. A write that expects nothing takes the server's clock, or, where that is not above what is stored, a version far
+//!    above that, with some chance. It comes to lie on top of whatever it did not see.
 //! 2. A write that expects the version v (a *step*) takes v + 1, so it lies below every write of the first kind that it
-//!    did not see: those have v + 2 at least. So such a write is never overwritten by a step that
+//!    did not see: those have a million more at least. So such a write is never overwritten by a step that
 //!    knows nothing of it; their order is "the step, then the write". Of two steps from v one alone is stored, since
 //!    both are sent under one insert token.
 //! 3. A state that is made again goes on from the version of its deletion, by the same two rules.
@@ -16,15 +16,15 @@
 use crate::error::Error;
 
 /// A version: nanoseconds since 1970, never negative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(i64);
 
 /// A creation that expects nothing to be there lies this much below the server's clock, in nanoseconds: above a row of the
 /// Python backend that was sent before it would be stored unseen.
 const CREATION_MARGIN: i64 = 1_000_000_000;
 
-/// How far a write may jump over what is stored where the clock is behind: so that two writers that do so at the same
-/// moment hardly take the same version.
+/// How far a write jumps over what is stored where the clock is behind, at least, and twice that at most: over all steps that
+/// may be made meanwhile, and so that two writers that do so at the same moment hardly take the same version.
 const JUMP: u64 = 1_000_000;
 
 impl Version {
@@ -64,7 +64,7 @@ impl Version {
 
     /// Of a write that lies on top of this version. `now` is the server's clock, `chance` any number.
     pub(crate) fn top(self, now: Version, chance: u64) -> Self {
-        let jump = 2 + i64::try_from(chance % JUMP).unwrap_or_default();
+        let jump = i64::try_from(JUMP + chance % JUMP).unwrap_or_default();
         Self(now.0.max(self.0.saturating_add(jump)))
     }
 
@@ -102,6 +102,13 @@ mod tests {
                 assert!(NOW < NOW.step() && NOW.step() < unseen, "{clock} {chance}");
             }
         }
+    }
+
+    #[test]
+    fn a_write_lies_on_top_of_many_steps_that_it_did_not_see_also_where_the_clock_is_behind() {
+        let top = NOW.top(Version(0), 0);
+        let steps = (0..1000).fold(NOW, |version, _| version.step());
+        assert!(steps < top);
     }
 
     #[test]

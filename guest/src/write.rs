@@ -89,7 +89,7 @@ impl Documents {
     }
 
     /// Whether no bookmark is in any of them.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         [&self.partial, &self.completed]
             .into_iter()
             .flatten()
@@ -143,9 +143,40 @@ struct Wish {
     exact: bool,
 }
 
-/// That a table lacks the columns for what was tried; nothing was written.
-struct PlainTable;
-const PLAIN: PlainTable = PlainTable;
+/// What a write goes on from.
+enum Base {
+    /// A state or a tombstone.
+    Row(Stored),
+    /// The state was never there.
+    Nothing { now: Version },
+}
+
+impl Base {
+    fn version(&self) -> Version {
+        match self {
+            Self::Row(row) => row.version,
+            Self::Nothing { .. } => Version::ZERO,
+        }
+    }
+}
+
+/// What a write remembers of its tries.
+#[derive(Default)]
+struct Memory {
+    base: Option<Version>,
+    /// How many tokens from this base were found used up by rows that are gone.
+    generation: u32,
+    /// Whether a try may have been stored, and covered by another write since.
+    doubt: bool,
+}
+
+impl Memory {
+    fn turn_to(&mut self, base: Version) {
+        if self.base.replace(base) != Some(base) {
+            self.generation = 0;
+        }
+    }
+}
 
 /// How often a write that lost is made anew at most.
 const TRIES: u32 = 200;
@@ -156,8 +187,12 @@ const MOST_DOUBLINGS: u32 = 5;
 /// How old what was read may be when something is written over it. The server remembers the tokens of 10,000 inserts, which
 /// no server takes in that time.
 const FRESH: Duration = Duration::from_secs(20);
-/// The version of the last deletion of a state that was never deleted.
-const NEVER: Version = Version::ZERO;
+/// The same for nothing: half of what a creation lies below the clock (see `Version::creation`).
+const FRESH_ABSENCE: Duration = Duration::from_millis(500);
+/// How long a write takes at most, from the reading to the confirm, that need not ask whether the state was deleted meanwhile.
+const SWIFT: Duration = Duration::from_millis(100);
+/// How long a tombstone stays at least: longer, since clocks differ in speed.
+const TOMBSTONE_AGE: Duration = Duration::from_millis(150);
 /// How long a deletion waits before it looks whether the hidden rows are gone; each time twice as long, up to the last.
 const FIRST_LOOK: Duration = Duration::from_millis(8);
 const LAST_LOOK: Duration = Duration::from_millis(64);
@@ -251,69 +286,15 @@ impl<O: Outside> Client<'_, O> {
     ) -> Result<Option<Version>, Error> {
         check_id(id)?;
         let start = self.outside.elapsed();
-        let mut last = None;
-        let mut generation = 0;
+        let mut memory = Memory::default();
         for attempt in 1..=TRIES {
-            let read = self.outside.elapsed();
-            let stored = match self.send(&head()?) {
-                Err(Error::Server(error)) if is_missing(&error) => {
-                    wish.expectation.check(None)?;
-                    if decide(None)?.is_none() {
-                        return Ok(None);
-                    }
-                    self.create_tables(&error)?;
-                    continue;
-                }
-                answer => rows::head(id, &answer?)?,
-            };
-            let live = stored.as_ref().filter(|stored| !stored.deleted);
-            wish.expectation.check(live)?;
-            let change = match decide(live)? {
-                None => return Ok(None),
-                Some(Change::Keep(version)) => return Ok(Some(version)),
-                Some(change) => change,
-            };
-            // Whoever was held up reads once more: what it expects may have been long ago.
-            if self.outside.elapsed().saturating_sub(read) > FRESH {
-                continue;
-            }
-            let from = stored.as_ref().map(|stored| stored.version);
-            generation = match attempt > 1 && last == Some(from) {
-                true => generation,
-                false => 0,
-            };
-            last = Some(from);
-            let done = match &stored {
-                Some(Stored {
-                    layout: Layout::Plain,
-                    ..
-                }) => Err(PLAIN),
-                Some(stored) if wish.exact => Ok(self.step(id, stored, &change, generation)?),
-                Some(stored) => Ok(self.put_on_top(id, stored, &change)?),
-                None => match self.create_state(id, &change, wish.exact, generation) {
-                    Err(Error::Server(error)) if error.code == code::NO_SUCH_COLUMN => Err(PLAIN),
-                    done => Ok(done?),
-                },
-            };
-            match done {
-                Ok(Try::Stored(version)) => {
-                    if matches!(change, Change::Delete) {
-                        self.remove_rows(id, version);
-                    }
-                    return Ok(Some(version));
-                }
-                // Another write took effect after it, so it may be made once more; but not with an expectation, which
-                // was met perhaps.
-                Ok(Try::Covered) if wish.expectation != Expectation::Any => return Err(covered()),
-                Ok(Try::Lost | Try::Covered) => {}
-                Ok(Try::Dropped) => generation += 1,
-                Err(PlainTable) if wish.exact => {
-                    self.upgrade()?;
-                    continue;
-                }
-                Err(PlainTable) => {
-                    return self.write_plain(id, stored.as_ref(), &change).map(Some);
-                }
+            match self.try_to_write(id, wish, &head, &decide, &mut memory) {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => {}
+                // An earlier try may have been stored, and covered since.
+                Err(Error::Conflict(_)) if memory.doubt => return Err(covered()),
+                Err(error) if memory.doubt => return Err(error.in_doubt()),
+                Err(error) => return Err(error),
             }
             let spent = self.outside.elapsed().saturating_sub(start);
             if spent > self.connection.options.request_timeout {
@@ -321,11 +302,157 @@ impl<O: Outside> Client<'_, O> {
             }
             self.wait_for_a_turn(attempt);
         }
-        Err(Error::Unavailable(Failure {
+        let error = Error::Unavailable(Failure {
             message: "other writers came before this one each time; try again, or have fewer write one state at once"
                 .to_owned(),
             outcome: Outcome::NotApplied,
+        });
+        Err(if memory.doubt {
+            error.in_doubt()
+        } else {
+            error
+        })
+    }
+
+    /// None where it is to be tried again.
+    fn try_to_write(
+        &self,
+        id: &str,
+        wish: Wish,
+        head: &impl Fn() -> Result<Request, Error>,
+        decide: &impl Fn(Option<&Stored>) -> Result<Option<Change>, Error>,
+        memory: &mut Memory,
+    ) -> Result<Option<Option<Version>>, Error> {
+        let read_at = self.outside.elapsed();
+        let age = || self.outside.elapsed().saturating_sub(read_at);
+        let stored = match self.send(&head()?) {
+            Err(Error::Server(error)) if is_missing(&error) => {
+                wish.expectation.check(None)?;
+                if decide(None)?.is_none() {
+                    return Ok(Some(None));
+                }
+                self.create_tables(&error)?;
+                return Ok(None);
+            }
+            answer => rows::head(id, &answer?)?,
+        };
+        let live = stored.as_ref().filter(|stored| !stored.deleted);
+        wish.expectation.check(live)?;
+        let change = match decide(live)? {
+            None => return Ok(Some(None)),
+            Some(Change::Keep(version)) => return Ok(Some(Some(version))),
+            Some(change) => change,
+        };
+        if let Some(plain) = stored
+            .as_ref()
+            .filter(|stored| stored.layout == Layout::Plain)
+        {
+            return self.write_to_plain(id, wish, Some(plain), &change);
+        }
+        let was_there = stored.is_some();
+        let base = match stored {
+            Some(stored) => Base::Row(stored),
+            None => self.base_of_nothing(id)?,
+        };
+        // Whoever was held up reads once more: what it expects may have been long ago.
+        let fresh = match base {
+            Base::Row(_) => FRESH,
+            Base::Nothing { .. } => FRESH_ABSENCE,
+        };
+        if age() > fresh {
+            return Ok(None);
+        }
+        memory.turn_to(base.version());
+        let done = match &base {
+            Base::Row(row) if wish.exact => self.step(id, row, &change, memory.generation),
+            Base::Row(row) => self.put_on_top(id, row, &change),
+            Base::Nothing { now } => {
+                self.create_state(id, *now, &change, wish.exact, memory.generation)
+            }
+        };
+        match done {
+            Err(Error::Server(error)) if error.code == code::NO_SUCH_COLUMN && !was_there => {
+                return self.write_to_plain(id, wish, None, &change);
+            }
+            Err(error) => return Err(error),
+            Ok(Try::Stored(version)) => {
+                if age() > SWIFT && self.came_after_a_deletion(id, version)? {
+                    return Ok(None);
+                }
+                if matches!(change, Change::Delete) {
+                    self.remove_rows(id, version);
+                }
+                return Ok(Some(Some(version)));
+            }
+            // Another write took effect after it, so it may be made once more; but not with an expectation, which
+            // was met perhaps.
+            Ok(Try::Covered) if wish.expectation != Expectation::Any => return Err(covered()),
+            Ok(Try::Covered) => memory.doubt = true,
+            Ok(Try::Dropped) => memory.generation += 1,
+            Ok(Try::Lost) => {}
+        }
+        Ok(None)
+    }
+
+    /// What to go on from where no row is: the last deletion, as if its tombstone were still there. For another writer
+    /// it may be, and of the two one must lose.
+    fn base_of_nothing(&self, id: &str) -> Result<Base, Error> {
+        let (deleted, now) = match self.last_deletion(id)? {
+            Some(noted) => noted,
+            None => (Version::ZERO, self.clock()?),
+        };
+        if deleted == Version::ZERO {
+            return Ok(Base::Nothing { now });
+        }
+        Ok(Base::Row(Stored {
+            content: Content::Documents {
+                partial: None,
+                completed: None,
+            },
+            deleted: true,
+            version: deleted,
+            writes: String::new(),
+            now,
+            layout: Layout::Ours,
         }))
+    }
+
+    /// The version of the last deletion of a state, 0 if there was none, and the server's clock; none without the table.
+    fn last_deletion(&self, id: &str) -> Result<Option<(Version, Version)>, Error> {
+        match self.read(&sql::last_deletion(self.connection, id)?)? {
+            Some(answer) => rows::last_deletion(&answer).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a write was stored when the state had been deleted since it was read, and the tombstone, which would lie above
+    /// it, was gone already. Then the row is removed: it never took effect.
+    ///
+    /// A tombstone stays for longer than `SWIFT`, so a write that took less need not ask.
+    fn came_after_a_deletion(&self, id: &str, version: Version) -> Result<bool, Error> {
+        let noted = self.last_deletion(id).map_err(Error::in_doubt)?;
+        if noted.is_none_or(|(deleted, _)| deleted < version) {
+            return Ok(false);
+        }
+        let ghost = sql::remove(self.connection, id, version, Removal::Ghost)?;
+        self.send(&ghost).map_err(Error::in_doubt)?;
+        Ok(true)
+    }
+
+    /// Writes to a table of the Python backend, or brings it up to date first where the write must be exact.
+    fn write_to_plain(
+        &self,
+        id: &str,
+        wish: Wish,
+        stored: Option<&Stored>,
+        change: &Change,
+    ) -> Result<Option<Option<Version>>, Error> {
+        if wish.exact {
+            self.upgrade()?;
+            return Ok(None);
+        }
+        self.write_plain(id, stored, change)
+            .map(|version| Some(Some(version)))
     }
 
     /// The longer, the more often a writer has lost: then there are many.
@@ -366,35 +493,15 @@ impl<O: Outside> Client<'_, O> {
         }
     }
 
+    /// Makes a state that was never there.
     fn create_state(
         &self,
         id: &str,
+        now: Version,
         change: &Change,
         exact: bool,
         generation: u32,
     ) -> Result<Try, Error> {
-        let (deleted, now) = match self.read(&sql::last_deletion(self.connection, id)?)? {
-            Some(answer) => rows::last_deletion(&answer)?,
-            None => (NEVER, self.clock()?),
-        };
-        if deleted != NEVER {
-            // As if the tombstone were still there: for another writer it may be, and of the two one must lose.
-            let tombstone = Stored {
-                content: Content::Documents {
-                    partial: None,
-                    completed: None,
-                },
-                deleted: true,
-                version: deleted,
-                writes: String::new(),
-                now,
-                layout: Layout::Ours,
-            };
-            return match exact {
-                true => self.step(id, &tombstone, change, generation),
-                false => self.put_on_top(id, &tombstone, change),
-            };
-        }
         let version = match exact {
             true => now.creation(),
             false => now,
@@ -433,17 +540,14 @@ impl<O: Outside> Client<'_, O> {
     /// What became of a write that ended with an error. It may be stored all the same: the answer was lost, or a
     /// materialized view behind the table failed.
     fn settle(&self, id: &str, sent: Sent, error: Error) -> Result<Try, Error> {
-        let open = match &error {
-            Error::Unavailable(failure) | Error::TimedOut(failure) => {
-                failure.outcome == Outcome::Unknown
-            }
-            Error::Server(error) => error.code != code::NO_SUCH_COLUMN,
-            _ => false,
-        };
-        match open.then(|| self.confirm(id, sent)) {
-            Some(Ok(found @ (Try::Stored(_) | Try::Lost))) => Ok(found),
-            // If it was under way, it may still come.
-            _ => Err(error),
+        if !may_be_stored(&error) {
+            return Err(error);
+        }
+        match self.confirm(id, sent) {
+            Ok(found @ (Try::Stored(_) | Try::Lost)) => Ok(found),
+            // If it was under way, it may still come: that is left as the error has it.
+            Ok(Try::Dropped) => Err(error),
+            _ => Err(error.in_doubt()),
         }
     }
 
@@ -495,8 +599,16 @@ impl<O: Outside> Client<'_, O> {
         }
         let version = stored.plain_top(now);
         let row = row(id, change, version, now, "");
-        self.send(&sql::insert_plain(self.connection, &[row])?)?;
+        self.send_rows(&sql::insert_plain(self.connection, &[row])?)?;
         Ok(version)
+    }
+
+    /// Sends rows whose fate can't be read back.
+    pub(crate) fn send_rows(&self, request: &Request) -> Result<(), Error> {
+        match self.send(request) {
+            Err(error) if may_be_stored(&error) => Err(error.in_doubt()),
+            sent => sent.map(drop),
+        }
     }
 
     /// Removes the rows of a state whose tombstone is stored, for the Python backend's readers, who know no tombstones:
@@ -510,6 +622,7 @@ impl<O: Outside> Client<'_, O> {
     fn try_to_remove_rows(&self, id: &str, tombstone: Version) -> Result<(), Error> {
         let to = self.connection;
         self.send(&sql::remove(to, id, tombstone, Removal::BeforeTombstone)?)?;
+        self.outside.pause(TOMBSTONE_AGE);
         let rows = || rows::count(&self.send(&sql::count_rows(to, id)?)?);
         let mut pause = FIRST_LOOK;
         while rows()? > 1 {
@@ -567,7 +680,7 @@ fn merge_partial(stored: Option<&str>, new: Option<&str>) -> Result<Option<Strin
     document::check("merged partial", Some(merged))
 }
 
-fn refuse_to_empty(stored: &Documents) -> Result<(), Error> {
+pub(crate) fn refuse_to_empty(stored: &Documents) -> Result<(), Error> {
     match stored.is_empty() {
         true => Ok(()),
         false => Err(Error::InvalidInput(
@@ -575,6 +688,17 @@ fn refuse_to_empty(stored: &Documents) -> Result<(), Error> {
              state if it is to go"
                 .to_owned(),
         )),
+    }
+}
+
+/// Whether a row of an insert that failed so may be stored all the same.
+pub(crate) fn may_be_stored(error: &Error) -> bool {
+    match error {
+        Error::Unavailable(failure) | Error::TimedOut(failure) => {
+            failure.outcome == Outcome::Unknown
+        }
+        Error::Server(error) => !code::BEFORE_ANY_ROW.contains(&error.code),
+        _ => false,
     }
 }
 

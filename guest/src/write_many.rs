@@ -9,7 +9,7 @@ use crate::response::code;
 use crate::rows::{self, Heads, Layout};
 use crate::sql;
 use crate::version::Version;
-use crate::write::Documents;
+use crate::write::{Documents, refuse_to_empty};
 use crate::writes::{self, Name};
 
 /// How many bytes of IDs are asked for at once: encoded they must fit into a URL.
@@ -30,6 +30,7 @@ impl<O: Outside> Client<'_, O> {
                 new.push((id, documents));
             }
         }
+        self.refuse_to_empty_any(&new)?;
         if new.is_empty() {
             return Ok(0);
         }
@@ -48,6 +49,22 @@ impl<O: Outside> Client<'_, O> {
             inserted => inserted?,
         }
         Ok(u32::try_from(new.len()).unwrap_or(u32::MAX))
+    }
+
+    /// One request for each state that is empty, where that is to be refused: there are few.
+    fn refuse_to_empty_any(&self, new: &[(String, Documents)]) -> Result<(), Error> {
+        if !self.connection.options.refuse_empty {
+            return Ok(());
+        }
+        for (id, _) in new.iter().filter(|(_, documents)| documents.is_empty()) {
+            if let Some(row) = self.get(id)? {
+                refuse_to_empty(&Documents {
+                    partial: row.partial,
+                    completed: row.completed,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// With the layout of the table, which shows where one of them is stored.
@@ -118,6 +135,6 @@ impl<O: Outside> Client<'_, O> {
             Layout::Ours => sql::insert(self.connection, &rows, &format!("many/{name}"))?,
             Layout::Plain => sql::insert_plain(self.connection, &rows)?,
         };
-        self.send(&request).map(drop)
+        self.send_rows(&request)
     }
 }

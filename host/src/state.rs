@@ -97,8 +97,8 @@ impl fmt::Display for Version {
 /// What a write expects to find. Where it finds something else, nothing is written, and it fails with
 /// [`Error::Conflict`].
 ///
-/// This holds exactly, whatever other writers do at the same moment: of all writes that expect the same version, one
-/// at most succeeds.
+/// This holds exactly, whatever other writers do at the same moment: of all writes that expect the same version, and
+/// would store something else than is stored, one at most succeeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expectation {
     /// Whatever there is.

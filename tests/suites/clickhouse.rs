@@ -12,7 +12,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use harness::{ClickHouse, fresh_name};
+use harness::{ClickHouse, Faults, Proxy, fresh_name};
 use pipeline_state::{Backend, Error, Expectation, Finding, Outcome, Settings, Severity, State};
 use support::{Place, completed, id, open, partial, place, plugins, server};
 
@@ -549,6 +549,8 @@ async fn a_writer_without_other_rights_writes_to_tables_that_are_there() {
     assert_eq!(place.backend.migrate().await.unwrap(), [""; 0]);
     assert_eq!(writer.get(&id("a")).await.unwrap(), None);
     place.sql("OPTIMIZE TABLE {table} FINAL");
+    // A mark is left alone while somebody may still rely on it.
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
     let done = place.backend.migrate().await.unwrap();
     assert_eq!(done, ["removed the marks of 1 deleted states"]);
     assert_eq!(
@@ -770,6 +772,10 @@ async fn a_write_that_would_empty_a_state_is_refused_where_that_is_asked_for() {
         assert_eq!(store.get(&id("a")).await.unwrap().unwrap().state, full);
         store.set(&id("new"), empty).await.unwrap();
     }
+    let many = vec![(id("b"), full.clone()), (id("a"), State::default())];
+    let error = store.set_many(many).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
+    assert_eq!(store.get(&id("b")).await.unwrap(), None);
     let error = store
         .update(&id("a"), completed("{\"singer_state\": {}}"))
         .await
@@ -1134,6 +1140,11 @@ async fn a_write_that_failed_behind_the_table_is_told_as_it_is() {
                 .await,
         ];
         let after = store.get(&id("a")).await.unwrap().unwrap();
+        // The rows may be there or not, and nobody can tell afterwards.
+        let many = vec![(id("many"), state.clone())];
+        if let Err(error) = store.set_many(many).await {
+            assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
+        }
         for result in results {
             match result {
                 Ok(version) => assert!(version <= after.version && after.state == state),
@@ -1145,4 +1156,134 @@ async fn a_write_that_failed_behind_the_table_is_told_as_it_is() {
             }
         }
     }
+}
+
+/// Several first updates at once: while the server is still busy with the columns, it must know tokens already.
+#[tokio::test]
+async fn a_table_that_is_being_brought_up_to_date_is_exact_already() {
+    let place = python_place().await;
+    place.sql("SYSTEM STOP MERGES {table}");
+    let tasks: Vec<_> = (0..6)
+        .map(|task| {
+            let store = place.backend.clone();
+            tokio::spawn(async move {
+                for round in 1..=10 {
+                    let document = format!("{{\"t{task}\": {round}}}");
+                    store.update(&id("a"), partial(&document)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    place.sql("SYSTEM START MERGES {table}");
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let state = place.backend.get(&id("a")).await.unwrap().unwrap().state;
+    let members: serde_json::Value = serde_json::from_str(&state.partial.unwrap()).unwrap();
+    for task in 0..6 {
+        assert_eq!(members[format!("t{task}")], 10, "{members}");
+    }
+}
+
+/// It read the state before it was deleted, and comes when the tombstone is gone.
+#[tokio::test]
+async fn a_write_that_comes_after_a_deletion_does_not_bring_the_state_back() {
+    let slow = std::time::Duration::from_millis(500);
+    let faults = Faults {
+        delay: Some((1.0, slow)),
+        ..Faults::none(1)
+    };
+    let proxy = Proxy::start(server().address().parse().unwrap(), faults).unwrap();
+    let uri = server()
+        .uri("default")
+        .replace(&server().address(), &proxy.address().to_string());
+    let place = place().await;
+    let late = open(&uri, &place.schema).await;
+    let store = &place.backend;
+    // So that the table is one part, and the tombstone goes at once.
+    for _ in 0..3 {
+        let version = store.set(&id("a"), completed("{\"n\":1}")).await.unwrap();
+        place.sql("OPTIMIZE TABLE {table} FINAL");
+        let writer = late.clone();
+        let task = tokio::spawn(async move {
+            let expected = Expectation::Version(version);
+            writer
+                .set_if(&id("a"), completed("{\"n\":2}"), expected)
+                .await
+        });
+        // It has read, and its insert is on the way.
+        tokio::time::sleep(slow + slow / 4).await;
+        assert!(store.delete(&id("a")).await.unwrap());
+        let error = task.await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::Conflict { stored: None }),
+            "{error:?}"
+        );
+        assert_eq!(store.get(&id("a")).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_history_has_one_creation_of_many_that_met() {
+    let place = place().await;
+    let store = with_settings(
+        &server().uri("default"),
+        &place.schema,
+        &[("history", "true")],
+    )
+    .await;
+    store.migrate().await.unwrap();
+    for round in 0..5 {
+        let name = id(&format!("id-{round}"));
+        let tasks: Vec<_> = (0..6)
+            .map(|task| {
+                let (store, name) = (store.clone(), name.clone());
+                let state = completed(&format!("{{\"task\":{task}}}"));
+                tokio::spawn(async move { store.set_if(&name, state, Expectation::Absent).await })
+            })
+            .collect();
+        for task in tasks {
+            let _winner = task.await.unwrap();
+        }
+        let stored = store.get(&name).await.unwrap().unwrap();
+        let changes = store.versions(&name, None, 10).await.unwrap();
+        let found: Vec<_> = changes
+            .iter()
+            .map(|change| (change.version, change.state.clone()))
+            .collect();
+        assert_eq!(found, [(stored.version, Some(stored.state))]);
+    }
+}
+
+#[tokio::test]
+async fn a_clear_that_was_refused_brings_nothing_back() {
+    let Some(uri) = of_started(server().writer_uri("default")) else {
+        return;
+    };
+    let place = place().await;
+    let writer = open(&uri, &place.schema).await;
+    place
+        .backend
+        .set(&id("x"), completed("{\"old\":1}"))
+        .await
+        .unwrap();
+    place.sql("SYSTEM STOP MERGES {table}");
+    // The writer leaves tombstones: it may remove nothing.
+    assert!(writer.delete(&id("x")).await.unwrap());
+    place
+        .backend
+        .set(&id("y"), completed("{\"n\":1}"))
+        .await
+        .unwrap();
+    assert!(writer.delete(&id("y")).await.unwrap());
+    assert!(matches!(writer.clear().await, Err(Error::AccessDenied(_))));
+    place.sql("SYSTEM START MERGES {table}");
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    place.backend.migrate().await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    for name in ["x", "y"] {
+        assert_eq!(place.backend.get(&id(name)).await.unwrap(), None, "{name}");
+    }
+    assert_eq!(place.backend.get_ids("*", None, 10).await.unwrap().ids, []);
 }

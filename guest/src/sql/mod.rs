@@ -18,7 +18,7 @@ pub(crate) use read::{
 };
 pub(crate) use schema::{
     add_columns, copy_to_history, create_database, create_deleted, create_history,
-    create_history_view, create_table, exists,
+    create_history_view, create_table, exists, remember_tokens,
 };
 pub(crate) use write::{
     Columns, Removal, Row, insert, insert_plain, note_all, note_deletion, note_tombstones, remove,
@@ -237,6 +237,7 @@ mod tests {
             create_database(to),
             create_table(to),
             add_columns(to),
+            remember_tokens(to),
             create_deleted(to),
             create_history(to, crate::options::Days(3)),
             create_history_view(to),

@@ -61,16 +61,28 @@ pub(crate) fn create_table(to: &Connection) -> Result<Request, Error> {
     define(to, sql)
 }
 
+/// Makes the server remember insert tokens on a table of the Python backend. It comes before the columns, which show writers
+/// that they may rely on it; and in a statement of its own: the server takes no notice of the setting while a
+/// change of columns in the same one is pending.
+pub(crate) fn remember_tokens(to: &Connection) -> Result<Request, Error> {
+    alter(to, &format!("MODIFY SETTING {WINDOW}"))
+}
+
 /// Brings a table of the Python backend up to ours, but for its granularity. May be sent again.
 pub(crate) fn add_columns(to: &Connection) -> Result<Request, Error> {
     let columns = COLUMNS.map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
-    let sql = format!(
-        "ALTER TABLE {}{} MODIFY COLUMN {UPDATED_AT}, {}, MODIFY SETTING {WINDOW}",
-        to.table,
-        on_cluster(to),
-        columns.join(", "),
-    );
-    define(to, sql)
+    alter(
+        to,
+        &format!("MODIFY COLUMN {UPDATED_AT}, {}", columns.join(", ")),
+    )
+}
+
+fn alter(to: &Connection, change: &str) -> Result<Request, Error> {
+    let sql = format!("ALTER TABLE {}{} {change}", to.table, on_cluster(to));
+    Statement::new(Effect::Repeatable)
+        // It takes what it takes: what was begun goes on in any case.
+        .setting("max_execution_time", "0")
+        .sql(to, sql)
 }
 
 /// Where the versions of deleted states are kept, so that a state that is made again goes on from there.

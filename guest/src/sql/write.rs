@@ -123,6 +123,8 @@ pub(crate) enum Removal {
     BeforeTombstone,
     /// The tombstone, when nothing is left that it hides. Nobody waits for that either.
     Tombstone,
+    /// A row that came too late, alone.
+    Ghost,
     /// Up to a version, waited for as the server has it (`lightweight_deletes_sync`).
     UpTo,
 }
@@ -138,6 +140,7 @@ pub(crate) fn remove(
     let (relation, statement) = match removal {
         Removal::BeforeTombstone => ("<", statement.setting("lightweight_deletes_sync", "0")),
         Removal::Tombstone => ("=", statement.setting("lightweight_deletes_sync", "0")),
+        Removal::Ghost => ("=", statement.setting("lightweight_deletes_sync", "1")),
         Removal::UpTo => ("<=", statement),
     };
     let sql = format!(
@@ -165,36 +168,39 @@ pub(crate) fn note_deletion(to: &Connection, id: &str, version: Version) -> Resu
         .rows_to(to, &sql, body)
 }
 
-/// The same for every state, before the table is emptied.
+/// The same for every state, before the table is emptied: the clock, where that is higher, so that also what is
+/// written until then is below.
 pub(crate) fn note_all(to: &Connection) -> Result<Request, Error> {
-    note(to, "")
+    note(to, "greatest(max(updated_at)::DateTime64(9), now64(9))", "")
 }
 
 /// The same for every tombstone that hides nothing any more.
 pub(crate) fn note_tombstones(to: &Connection) -> Result<Request, Error> {
-    note(to, ALONE)
+    note(to, "max(updated_at)", ALONE)
 }
 
-/// For `GROUP BY state_id`: that the only row of a state is a tombstone.
-pub(crate) const ALONE: &str = "HAVING count() = 1 AND max(deleted)";
+/// For `GROUP BY state_id`: that the only row of a state is a tombstone, and was for some time.
+pub(crate) const ALONE: &str =
+    "HAVING count() = 1 AND max(deleted) AND max(written_at) < now64(3) - INTERVAL 1 SECOND";
 
-fn note(to: &Connection, having: &str) -> Result<Request, Error> {
+fn note(to: &Connection, version: &str, having: &str) -> Result<Request, Error> {
     let sql = format!(
         "INSERT INTO {} (state_id, version) \
-         SELECT state_id, toUnixTimestamp64Nano(max(updated_at)::DateTime64(9)) FROM {} GROUP BY state_id {having}",
+         SELECT state_id, toUnixTimestamp64Nano({version}) FROM {} GROUP BY state_id {having}",
         to.table.deleted(),
         to.table
     );
     insertion(to, Effect::Repeatable).sql(to, sql)
 }
 
-/// Removes every tombstone that was noted, which hides nothing any more.
+/// Removes every tombstone that was noted and hides nothing any more.
 pub(crate) fn remove_noted(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
-        "DELETE FROM {} WHERE deleted AND (state_id, updated_at) IN \
-         (SELECT state_id, fromUnixTimestamp64Nano(version) FROM {})",
-        to.table,
-        to.table.deleted()
+        "DELETE FROM {table} WHERE deleted \
+         AND (state_id, updated_at) IN (SELECT state_id, fromUnixTimestamp64Nano(version) FROM {}) \
+         AND state_id IN (SELECT state_id FROM {table} GROUP BY state_id HAVING count() = 1)",
+        to.table.deleted(),
+        table = to.table
     );
     Statement::new(Effect::Repeatable).sql(to, sql)
 }
