@@ -15,9 +15,10 @@ use crate::error::{Error, Failure, Outcome};
 use crate::http::Wasi;
 use crate::rows::{Change, Row};
 use crate::settings::{self, HTTP_PORT, HTTPS_PORT, Kind, Role, SETTINGS};
+use crate::state::Documents;
 use crate::uri;
 use crate::version::Version;
-use crate::write::{Documents, Expectation};
+use crate::write::Expectation;
 
 pub(crate) struct ClickHouse;
 

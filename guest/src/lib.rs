@@ -14,7 +14,7 @@
 //! | `response`, `network`, `values`, `native`, `rowbinary`, `rows`, `error` | what comes back, and what it means |
 //! | `client` | what is sent again after a fault |
 //! | `version`, `writes` | why no write is lost, and no expectation inexact |
-//! | `store`, `write`, `write_many`, `merge`, `history`, `tables`, `doctor` | which statements make up each operation |
+//! | `store`, `state`, `merge`, `write`, `step`, `removal`, `write_many`, `history`, `tables`, `doctor` | which statements make up each operation |
 #![cfg_attr(
     not(target_arch = "wasm32"),
     allow(dead_code, reason = "only the component uses all of it")
@@ -43,11 +43,14 @@ mod network;
 mod options;
 mod pattern;
 mod redact;
+mod removal;
 mod response;
 mod rowbinary;
 mod rows;
 mod settings;
 mod sql;
+mod state;
+mod step;
 mod store;
 mod tables;
 mod uri;

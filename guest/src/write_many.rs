@@ -8,8 +8,8 @@ use crate::id::check_id;
 use crate::response::code;
 use crate::rows::{self, Heads, Layout};
 use crate::sql;
+use crate::state::{Documents, refuse_to_empty};
 use crate::version::Version;
-use crate::write::{Documents, refuse_to_empty};
 use crate::writes::{self, Name};
 
 /// How many bytes of IDs are asked for at once: encoded they must fit into a URL.

@@ -96,3 +96,34 @@ pub fn partial(document: &str) -> State {
         partial: Some(document.to_owned()),
     }
 }
+
+/// The Python backend's `get`.
+pub const PYTHON_GET: &str = "SELECT partial_state, completed_state FROM {table} FINAL WHERE state_id = 'a' LIMIT 1 FORMAT TSVRaw";
+/// The Python backend's `set`.
+pub const PYTHON_SET: &str = "INSERT INTO {table} (state_id, partial_state, completed_state) VALUES ('a', NULL, '{\"singer_state\": {\"n\": 1}}')";
+
+/// A place whose table the Python backend made and filled with `a`.
+pub async fn python_place() -> Place {
+    let place = place().await;
+    place.create_as_the_python_backend();
+    place.sql(PYTHON_SET);
+    place
+}
+
+pub async fn with_settings(uri: &str, schema: &str, settings: &[(&str, &str)]) -> Backend {
+    let settings = settings.iter().fold(
+        Settings::new().set("schema", schema),
+        |all, (name, value)| all.set(*name, *value),
+    );
+    plugins().await.open(uri, &settings).unwrap()
+}
+
+/// Of a write by the server that was given there are no such users.
+pub fn of_started(uri: Option<String>) -> Option<String> {
+    if uri.is_none() {
+        eprintln!(
+            "skipped: the server that was given has no such user; see ClickHouse::writer_uri"
+        );
+    }
+    uri
+}
