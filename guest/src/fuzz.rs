@@ -1,8 +1,9 @@
 //! What must hold of any input whatever: of URIs, answers, documents and passwords that nobody thought of.
 //!
 //! Each of these tests takes a moment under `cargo test`. They go on for longer with
-//! `BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p pipeline-state-clickhouse fuzz`, and guided by what the inputs reach
-//! with `cargo bolero test -p pipeline-state-clickhouse fuzz::<name>`.
+//! `BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p pipeline-state-clickhouse fuzz`, and guided by what the inputs reach with
+//! `cargo bolero test -p pipeline-state-clickhouse --profile dev --sanitizer NONE fuzz::<name>`, which keeps what it found
+//! in `guest/src/__fuzz__`.
 //!
 //! All input comes as bytes, which `Choices` makes something of: so a fuzzer can change and shorten it as it likes.
 

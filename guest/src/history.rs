@@ -6,7 +6,7 @@ use crate::id::check_id;
 use crate::rows::{self, Change};
 use crate::sql;
 use crate::version::Version;
-use crate::writes::{self, Name};
+use crate::writes::{self, Name, UNNAMED};
 
 /// How many changes one answer has at most.
 const MAX_LIMIT: u32 = 1000;
@@ -57,7 +57,13 @@ impl<O: Outside> Client<'_, O> {
 fn stored_only(changes: Vec<Change>, head: &str) -> Vec<Change> {
     let name = |change: &Change| writes::parse(&change.writes).next().map(|(_, name)| name);
     let mut kept: Vec<Change> = Vec::with_capacity(changes.len());
-    let mut later: Vec<(Version, Name)> = writes::parse(head).collect();
+    // One without a name tells nothing.
+    let named_writes = |writes: &str| -> Vec<(Version, Name)> {
+        writes::parse(writes)
+            .filter(|(_, name)| *name != UNNAMED)
+            .collect()
+    };
+    let mut later = named_writes(head);
     let mut rest = changes.into_iter().peekable();
     while let Some(change) = rest.next() {
         let version = change.version;
@@ -86,7 +92,7 @@ fn stored_only(changes: Vec<Change>, head: &str) -> Vec<Change> {
             false => group.retain(|change| !refuted(change)),
         }
         for change in group {
-            later = writes::parse(&change.writes).collect();
+            later = named_writes(&change.writes);
             kept.push(change);
         }
     }
@@ -159,6 +165,17 @@ mod tests {
     #[test]
     fn a_write_that_was_sent_twice_is_one() {
         assert_eq!(names(vec![change(2, 2, ""), change(2, 2, "")]), [Name(2)]);
+    }
+
+    /// What goes on from a deletion knows its version alone.
+    #[test]
+    fn a_deletion_is_kept_when_the_state_is_made_again() {
+        let first = change(1, 1, "");
+        let deletion = change(2, 2, &first.writes);
+        let again = change(9, 3, &writes::after(Version::new(2), ""));
+        let head = again.writes.clone();
+        let changes = vec![again, deletion, first];
+        assert_eq!(names_after(changes, &head), [Name(3), Name(2), Name(1)]);
     }
 
     #[test]
