@@ -421,6 +421,15 @@ fn no_answer_makes_it_panic_or_show_the_password() {
         let effect = choices.of(&[Effect::Read, Effect::Repeatable, Effect::Once]);
         let answer = choices.of(&[Answer::Whole, Answer::Rows]);
         body.extend(choices.rest());
+        // What a message has half of was shortened before it was redacted, unless the fuzzer has sent half of it.
+        let halves = ["sekre", "YXBwOn", "c2Vrcm"];
+        let sent = (["sekret", "YXBwOnNla3JldA", "c2VrcmV0"].iter()).fold(
+            String::from_utf8_lossy(&body).into_owned(),
+            |sent, whole| sent.replace(whole, " "),
+        );
+        if halves.iter().any(|half| sent.contains(half)) {
+            return;
+        }
         response.body = body;
         let _ = response::is_passing(&response, effect);
         match response::check(response, effect, answer, &connection) {
@@ -432,9 +441,8 @@ fn no_answer_makes_it_panic_or_show_the_password() {
             Err(error) => {
                 message(&error);
                 let shown = format!("{error:?}");
-                // Nor half of it, where the message was shortened.
-                for secret in ["sekre", "YXBwOn", "c2Vrcm"] {
-                    assert!(!shown.contains(secret), "{shown}");
+                for half in halves {
+                    assert!(!shown.contains(half), "{shown}");
                 }
             }
         }
