@@ -7,6 +7,7 @@ use crate::connection::Table;
 use crate::error::{Error, Outcome};
 use crate::rows;
 use crate::sql::{self, Request};
+use crate::tables::is_yes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
@@ -142,10 +143,7 @@ impl<O: Outside> Client<'_, O> {
         ] {
             match self.ask(sql::grant(to, right)) {
                 Ok(rows) => {
-                    let given = rows
-                        .first()
-                        .and_then(|row| row.first())
-                        .is_some_and(|text| text == "1");
+                    let given = is_yes(&rows);
                     findings.push(grant(to.user.as_str(), &to.table, right, needed_for, given));
                 }
                 Err(error) => {

@@ -68,12 +68,12 @@ impl<O: Outside> Client<'_, O> {
     pub(crate) fn migrate(&self) -> Result<Vec<String>, Error> {
         let to = self.connection;
         let mut done = Vec::new();
-        let columns = self.send(&sql::columns(to)?)?;
-        if columns.body_is_empty()? {
+        let columns = rows::texts(&self.send(&sql::columns(to)?)?)?;
+        if columns.is_empty() {
             self.create(&sql::create_database(to)?)?;
             self.create(&sql::create_table(to)?)?;
             done.push(format!("created the table {}", to.table));
-        } else if !is_ours(&columns)? {
+        } else if !is_ours(&columns) {
             self.upgrade()?;
             done.push(format!(
                 "gave the table {} the columns written_at, deleted and writes, versions in nanoseconds, and a deduplication window",
@@ -92,11 +92,8 @@ impl<O: Outside> Client<'_, O> {
             done.push(format!("removed the marks of {tombstones} deleted states"));
         }
         let (history, view) = (to.table.history(), to.table.history_view());
-        if let Some(days) = to.options.history
-            && !self.exists(&view)?
-        {
-            self.create(&sql::create_history(to, days)?)?;
-            self.create(&sql::create_history_view(to)?)?;
+        if to.options.history.is_some() && !self.exists(&view)? {
+            self.create_history()?;
             self.send(&sql::copy_to_history(to)?)?;
             done.push(format!(
                 "created the table {history} and the view {view}, and put what is stored now into it"
@@ -107,31 +104,27 @@ impl<O: Outside> Client<'_, O> {
 
     pub(crate) fn exists(&self, table: &str) -> Result<bool, Error> {
         let answer = self.send(&sql::exists(self.connection, table)?)?;
-        let rows = rows::texts(&answer)?;
-        Ok(rows
-            .first()
-            .and_then(|row| row.first())
-            .is_some_and(|text| text == "1"))
+        Ok(is_yes(&rows::texts(&answer)?))
     }
 }
 
-impl Response {
-    fn body_is_empty(&self) -> Result<bool, Error> {
-        Ok(rows::texts(self)?.is_empty())
-    }
+/// Whether the one text of an answer is `1`.
+pub(crate) fn is_yes(rows: &[Vec<String>]) -> bool {
+    rows.first()
+        .and_then(|row| row.first())
+        .is_some_and(|text| text == "1")
 }
 
-/// Whether the answer to `sql::columns` is that of a table with our columns.
-fn is_ours(columns: &Response) -> Result<bool, Error> {
-    let columns = rows::texts(columns)?;
+/// Whether the rows of `sql::columns` are those of a table with our columns.
+fn is_ours(columns: &[Vec<String>]) -> bool {
     let has = |name: &str, kind: &str| {
         columns.iter().any(|column| {
             column.first().is_some_and(|text| text == name)
                 && column.get(1).is_some_and(|text| text.starts_with(kind))
         })
     };
-    Ok(has("updated_at", "DateTime64(9")
+    has("updated_at", "DateTime64(9")
         && has("written_at", "DateTime64(")
         && has("deleted", "Bool")
-        && has("writes", "String"))
+        && has("writes", "String")
 }

@@ -56,6 +56,15 @@ struct Wish {
     exact: bool,
 }
 
+impl Wish {
+    fn expecting(expectation: Expectation) -> Self {
+        Self {
+            expectation,
+            exact: expectation != Expectation::Any,
+        }
+    }
+}
+
 /// What a write goes on from.
 enum Base {
     /// A state or a tombstone.
@@ -87,6 +96,15 @@ impl Memory {
     fn turn_to(&mut self, base: Version) {
         if self.base.replace(base) != Some(base) {
             self.generation = 0;
+        }
+    }
+
+    /// An error as the caller is to see it.
+    fn judge(&self, error: Error) -> Error {
+        match error {
+            Error::Conflict(_) if self.doubt => covered(),
+            error if self.doubt => error.in_doubt(),
+            error => error,
         }
     }
 }
@@ -122,10 +140,7 @@ impl<O: Outside> Client<'_, O> {
             Some(key) => sql::head_by_hash(self.connection, id, key),
             None => sql::head(self.connection, id),
         };
-        let wish = Wish {
-            expectation,
-            exact: expectation != Expectation::Any,
-        };
+        let wish = Wish::expecting(expectation);
         let version = self.write(id, wish, head, |stored| {
             if let Some(stored) = stored {
                 if options.skip_unchanged && state.is_stored(&stored.content, key) {
@@ -173,10 +188,7 @@ impl<O: Outside> Client<'_, O> {
 
     /// Meltano's `delete`. False where there is no state.
     pub(crate) fn delete(&self, id: &str, expectation: Expectation) -> Result<bool, Error> {
-        let wish = Wish {
-            expectation,
-            exact: expectation != Expectation::Any,
-        };
+        let wish = Wish::expecting(expectation);
         let head = || sql::head_by_hash(self.connection, id, (0, 0));
         let found = self.write(id, wish, head, |stored| Ok(stored.map(|_| Change::Delete)))?;
         Ok(found.is_some())
@@ -197,10 +209,7 @@ impl<O: Outside> Client<'_, O> {
             match self.try_to_write(id, wish, &head, &decide, &mut memory) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => {}
-                // An earlier try may have been stored, and covered since.
-                Err(Error::Conflict(_)) if memory.doubt => return Err(covered()),
-                Err(error) if memory.doubt => return Err(error.in_doubt()),
-                Err(error) => return Err(error),
+                Err(error) => return Err(memory.judge(error)),
             }
             let spent = self.outside.elapsed().saturating_sub(start);
             if spent > self.connection.options.request_timeout {
@@ -208,16 +217,11 @@ impl<O: Outside> Client<'_, O> {
             }
             self.wait_for_a_turn(attempt);
         }
-        let error = Error::Unavailable(Failure {
+        Err(memory.judge(Error::Unavailable(Failure {
             message: "other writers came before this one each time; try again, or have fewer write one state at once"
                 .to_owned(),
             outcome: Outcome::NotApplied,
-        });
-        Err(if memory.doubt {
-            error.in_doubt()
-        } else {
-            error
-        })
+        })))
     }
 
     /// None where it is to be tried again.

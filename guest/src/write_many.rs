@@ -101,20 +101,18 @@ impl<O: Outside> Client<'_, O> {
         // What the rows borrow.
         let versions: Vec<(Version, String)> = new
             .iter()
-            .map(|(id, _)| match (heads.get(id), layout) {
-                (None, Layout::Plain) => (Version::new(0).plain_top(now), String::new()),
-                // Not as a creation, of which there is one alone.
-                (None, Layout::Ours) => {
-                    let nothing = writes::after(Version::new(0), "");
-                    (now, writes::add(&nothing, now, name))
-                }
-                (Some((stored, _)), Layout::Plain) => (stored.plain_top(now), String::new()),
-                (Some((stored, before)), Layout::Ours) => {
-                    let version = stored.top(now, self.outside.random());
-                    (
-                        version,
-                        writes::add(&writes::after(*stored, before), version, name),
-                    )
+            .map(|(id, _)| {
+                let head = heads.get(id);
+                // What is not there is no creation either, of which there is one alone.
+                let (stored, before) =
+                    head.map_or((Version::ZERO, ""), |(stored, before)| (*stored, before));
+                match layout {
+                    Layout::Plain => (stored.plain_top(now), String::new()),
+                    Layout::Ours => {
+                        let version = stored.top(now, self.outside.random());
+                        let before = writes::after(stored, before);
+                        (version, writes::add(&before, version, name))
+                    }
                 }
             })
             .collect();

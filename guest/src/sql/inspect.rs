@@ -27,7 +27,7 @@ pub(crate) fn keep_alive(to: &Connection) -> Result<Request, Error> {
 pub(crate) fn privileges(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
         "SELECT name, value, toString(readonly) AS fixed FROM system.settings \
-         WHERE name IN ('readonly', 'allow_ddl', 'insert_deduplicate', 'deduplicate_insert') ORDER BY name {NATIVE}"
+         WHERE name IN ('readonly', 'insert_deduplicate', 'deduplicate_insert') ORDER BY name {NATIVE}"
     );
     Statement::read().sql(to, sql)
 }

@@ -21,8 +21,8 @@ pub(crate) use schema::{
     create_history_view, create_table, exists, remember_tokens,
 };
 pub(crate) use write::{
-    Columns, Removal, Row, insert, insert_plain, note_all, note_deletion, note_tombstones, remove,
-    remove_noted, truncate,
+    COLUMNS as ROW_COLUMNS, Removal, Row, insert, insert_plain, note_all, note_deletion,
+    note_tombstones, remove, remove_noted, truncate,
 };
 
 use std::borrow::Cow;

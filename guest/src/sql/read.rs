@@ -5,7 +5,7 @@
 //! and would read the documents of a whole granule.
 
 use super::write::ALONE;
-use super::{Answer, NATIVE, NOW, PAGE, Request, Statement};
+use super::{NATIVE, NOW, PAGE, Request, Statement};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::pattern::Pattern;
@@ -195,13 +195,10 @@ pub(crate) fn history(
         to.table.history()
     );
     let limit = rows.to_string();
-    let request = Statement::read()
+    Statement::read()
+        .rows()
         .parameter("id", id)
         .parameter("before", &before)
         .parameter("limit", &limit)
-        .sql(to, sql)?;
-    Ok(Request {
-        answer: Answer::Rows,
-        ..request
-    })
+        .sql(to, sql)
 }

@@ -125,7 +125,7 @@ pub(crate) fn create_history_view(to: &Connection) -> Result<Request, Error> {
         to.table.history_view(),
         on_cluster(to),
         to.table.history(),
-        super::Columns,
+        super::ROW_COLUMNS,
         to.table,
     );
     define(to, sql)
@@ -137,7 +137,7 @@ pub(crate) fn copy_to_history(to: &Connection) -> Result<Request, Error> {
         "INSERT INTO {} ({columns}) SELECT {columns} FROM {} FINAL",
         to.table.history(),
         to.table,
-        columns = super::Columns,
+        columns = super::ROW_COLUMNS,
     );
     Statement::new(Effect::Repeatable)
         .setting("async_insert", "0")

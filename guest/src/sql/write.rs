@@ -28,22 +28,15 @@ pub(crate) struct Row<'a> {
 }
 
 /// The columns of `Row` in their order.
-pub(crate) struct Columns;
-
-impl std::fmt::Display for Columns {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "state_id, partial_state, completed_state, updated_at, written_at, deleted, writes",
-        )
-    }
-}
+pub(crate) const COLUMNS: &str =
+    "state_id, partial_state, completed_state, updated_at, written_at, deleted, writes";
 
 /// Rows under an insert token: of all inserts of one token the server stores one, and drops the others without a
 /// word. So the request may be sent again, and of writers that choose the same token one alone is heard.
 ///
 /// The rows are inserted as they are, not by a SELECT: releases before 26.3 take no notice of a token there.
 pub(crate) fn insert(to: &Connection, rows: &[Row<'_>], token: &str) -> Result<Request, Error> {
-    let sql = format!("INSERT INTO {} ({Columns}) FORMAT RowBinary", to.table);
+    let sql = format!("INSERT INTO {} ({COLUMNS}) FORMAT RowBinary", to.table);
     let mut body = Vec::with_capacity(rows.iter().map(Row::size).sum());
     for row in rows {
         put_string(&mut body, row.id);
