@@ -6,13 +6,14 @@ use crate::bindings::exports::pipeline::state::registration::{
 use crate::bindings::exports::pipeline::state::store::{
     self as contract, Entry, IdPage, Page, State, StateId, Target,
 };
-use crate::bindings::exports::pipeline::state::{history, maintenance};
+use crate::bindings::exports::pipeline::state::{history, locks, maintenance};
 use crate::bindings::pipeline::state::types as wit;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::doctor::{Finding, Severity};
 use crate::error::{Error, Failure, Outcome};
 use crate::http::Wasi;
+use crate::lease::Lease;
 use crate::rows::{Change, Row};
 use crate::settings::{self, HTTP_PORT, HTTPS_PORT, Kind, Role, SETTINGS};
 use crate::state::Documents;
@@ -77,10 +78,14 @@ impl contract::Guest for ClickHouse {
         id: StateId,
         state: State,
         expect: contract::Expectation,
+        lease: Option<String>,
     ) -> Result<u64, wit::Error> {
         let connection = connect(target)?;
         let state = Documents::check(state.partial, state.completed)?;
-        let version = connection.client().set(&id, &state, expectation(expect)?)?;
+        let version =
+            connection
+                .client()
+                .set(&id, &state, expectation(expect)?, lease.as_deref())?;
         Ok(version.to_contract())
     }
 
@@ -93,23 +98,104 @@ impl contract::Guest for ClickHouse {
         Ok(connection.client().set_many(states)?)
     }
 
-    fn update(target: Target, id: StateId, state: State) -> Result<u64, wit::Error> {
+    fn update(
+        target: Target,
+        id: StateId,
+        state: State,
+        lease: Option<String>,
+    ) -> Result<u64, wit::Error> {
         let connection = connect(target)?;
         let state = Documents::check(state.partial, state.completed)?;
-        Ok(connection.client().update(&id, &state)?.to_contract())
+        Ok(connection
+            .client()
+            .update(&id, &state, lease.as_deref())?
+            .to_contract())
     }
 
     fn delete(
         target: Target,
         id: StateId,
         expect: contract::Expectation,
+        lease: Option<String>,
     ) -> Result<bool, wit::Error> {
         let connection = connect(target)?;
-        Ok(connection.client().delete(&id, expectation(expect)?)?)
+        Ok(connection
+            .client()
+            .delete(&id, expectation(expect)?, lease.as_deref())?)
     }
 
     fn clear(target: Target) -> Result<u64, wit::Error> {
         Ok(connect(target)?.client().clear()?)
+    }
+}
+
+impl locks::Guest for ClickHouse {
+    fn acquire(
+        target: Target,
+        id: StateId,
+        request: locks::Request,
+    ) -> Result<wit::Lease, wit::Error> {
+        let connection = connect(target)?;
+        let lease = connection
+            .client()
+            .acquire(&id, request.ttl_ms, &request.owner)?;
+        Ok(lease.into())
+    }
+
+    fn renew(target: Target, lease: wit::Lease, ttl_ms: u64) -> Result<wit::Lease, wit::Error> {
+        let connection = connect(target)?;
+        Ok(connection
+            .client()
+            .renew(&lease.try_into()?, ttl_ms)?
+            .into())
+    }
+
+    fn release(target: Target, lease: wit::Lease) -> Result<(), wit::Error> {
+        let connection = connect(target)?;
+        Ok(connection.client().release(&lease.try_into()?)?)
+    }
+
+    fn inspect(target: Target, pattern: String) -> Result<Vec<wit::Lease>, wit::Error> {
+        let leases = connect(target)?.client().inspect(&pattern)?;
+        Ok(leases.into_iter().map(wit::Lease::from).collect())
+    }
+
+    fn break_lease(target: Target, id: StateId, token: String) -> Result<bool, wit::Error> {
+        Ok(connect(target)?.client().break_lease(&id, &token)?)
+    }
+}
+
+impl TryFrom<wit::Lease> for Lease {
+    type Error = Error;
+
+    fn try_from(lease: wit::Lease) -> Result<Self, Error> {
+        let number = |number: u64| {
+            i64::try_from(number)
+                .map_err(|_| Error::InvalidInput("the lease is none of this store".to_owned()))
+        };
+        Ok(Self {
+            epoch: number(lease.epoch)?,
+            acquired_ms: number(lease.acquired_at_ms)?,
+            renewed_ms: number(lease.renewed_at_ms)?,
+            expires_ms: number(lease.expires_at_ms)?,
+            id: lease.id,
+            token: lease.token,
+            owner: lease.owner,
+        })
+    }
+}
+
+impl From<Lease> for wit::Lease {
+    fn from(lease: Lease) -> Self {
+        Self {
+            epoch: lease.epoch.unsigned_abs(),
+            acquired_at_ms: milliseconds(lease.acquired_ms),
+            renewed_at_ms: milliseconds(lease.renewed_ms),
+            expires_at_ms: milliseconds(lease.expires_ms),
+            id: lease.id,
+            token: lease.token,
+            owner: lease.owner,
+        }
     }
 }
 
@@ -250,6 +336,7 @@ impl From<Error> for wit::Error {
             }),
             Error::Corrupt(text) => Self::Corrupt(text),
             Error::Conflict(version) => Self::Conflict(version.map(Version::to_contract)),
+            Error::Locked(lease) => Self::Locked(lease.map(wit::Lease::from)),
         }
     }
 }

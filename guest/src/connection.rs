@@ -35,6 +35,8 @@ pub(crate) struct Table {
     name: Identifier,
     /// `<table>_deleted`: the last version of each state that was deleted.
     deleted: Identifier,
+    /// `<table>_lease`: the steps of leases.
+    lease: Identifier,
     /// `<table>_history`: every write.
     history: Identifier,
     /// `<table>_history_mv`: what fills the history.
@@ -50,6 +52,7 @@ impl Table {
             schema: Identifier::new("schema", schema)?,
             name: Identifier::new("table", table)?,
             deleted: beside("_deleted")?,
+            lease: beside("_lease")?,
             history: beside("_history")?,
             history_view: beside("_history_mv")?,
         })
@@ -57,6 +60,10 @@ impl Table {
 
     pub(crate) fn deleted(&self) -> String {
         format!("{}.{}", self.schema, self.deleted)
+    }
+
+    pub(crate) fn lease(&self) -> String {
+        format!("{}.{}", self.schema, self.lease)
     }
 
     pub(crate) fn history(&self) -> String {

@@ -224,7 +224,7 @@ fn unreachable(error: Error) -> Finding {
         Error::InvalidInput(text) | Error::MissingSetting(text) | Error::Corrupt(text) => {
             (text, "check the URI and the settings")
         }
-        Error::Conflict(_) => ("a read met a conflict".to_owned(), "try again"),
+        Error::Conflict(_) | Error::Locked(_) => ("a read met a conflict".to_owned(), "try again"),
     };
     Finding::new(Problem, "server", text).mend(mend)
 }
@@ -241,7 +241,7 @@ fn not_told(subject: &'static str, error: &Error) -> Finding {
             failure.message.clone()
         }
         Error::Server(error) => error.message.clone(),
-        Error::Conflict(_) => String::new(),
+        Error::Conflict(_) | Error::Locked(_) => String::new(),
     };
     Finding::new(Note, subject, format!("the server does not tell: {why}"))
 }

@@ -3,6 +3,7 @@
 //! This module gives them their form: one line, of bounded length. What an answer of the server
 //! means is `response`'s business, what a broken connection means is `network`'s.
 
+use crate::lease::Lease;
 use crate::version::Version;
 
 /// What a failed call may have done to the store.
@@ -83,6 +84,8 @@ pub(crate) enum Error {
     Corrupt(String),
     /// A write did not find what it expected, but this version or nothing.
     Conflict(Option<Version>),
+    /// Somebody else holds the lease, or nobody any more.
+    Locked(Option<Lease>),
 }
 
 impl Error {

@@ -150,7 +150,7 @@ fn message(error: &Error) -> &str {
             assert!(error.name.len() <= 100, "{}", error.name.len());
             &error.message
         }
-        Error::Conflict(_) => "",
+        Error::Conflict(_) | Error::Locked(_) => "",
     };
     assert!(message.chars().count() < 1500, "{message}");
     assert!(!message.contains(char::is_control), "{message:?}");

@@ -14,7 +14,7 @@
 //! | `response`, `network`, `values`, `native`, `rowbinary`, `rows`, `error` | what comes back, and what it means |
 //! | `client` | what is sent again after a fault |
 //! | `version`, `writes` | why no write is lost, and no expectation inexact |
-//! | `store`, `state`, `merge`, `write`, `step`, `removal`, `write_many`, `history`, `tables`, `doctor` | which statements make up each operation |
+//! | `store`, `state`, `merge`, `write`, `step`, `removal`, `write_many`, `lease`, `history`, `tables`, `doctor` | which statements make up each operation |
 #![cfg_attr(
     not(target_arch = "wasm32"),
     allow(dead_code, reason = "only the component uses all of it")
@@ -37,6 +37,7 @@ mod history;
 #[cfg(target_arch = "wasm32")]
 mod http;
 mod id;
+mod lease;
 mod merge;
 mod native;
 mod network;

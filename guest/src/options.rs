@@ -24,8 +24,17 @@ pub(crate) struct Options {
     pub(crate) refuse_empty: bool,
     /// How long new tables keep their history, if they do.
     pub(crate) history: Option<Days>,
+    pub(crate) lock: Lock,
     /// Settings of ClickHouse that go with every statement.
     pub(crate) extra: Vec<(String, String)>,
+}
+
+/// How leases are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// In a table, by insert tokens.
+    Table,
+    None,
 }
 
 /// A number of days, at least 1.
@@ -64,6 +73,7 @@ impl Options {
             skip_unchanged: values.boolean_or_default("skip_unchanged")?,
             refuse_empty: values.boolean_or_default("refuse_empty")?,
             history: values.boolean_or_default("history")?.then_some(days),
+            lock: lock(values.text_or_default("lock"))?,
             extra: extra(values)?,
         })
     }
@@ -141,6 +151,16 @@ fn quorum(text: &str) -> Result<String, Error> {
                     "the setting `insert_quorum` must be a number of replicas or `auto`".to_owned(),
                 )
             }),
+    }
+}
+
+fn lock(text: &str) -> Result<Lock, Error> {
+    match text.trim() {
+        "table" => Ok(Lock::Table),
+        "none" => Ok(Lock::None),
+        _ => Err(Error::InvalidInput(
+            "the setting `lock` must be `table` or `none`".to_owned(),
+        )),
     }
 }
 

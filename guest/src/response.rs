@@ -45,6 +45,7 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN_DATABASE: i32 = 81;
     pub(crate) const DATABASE_ALREADY_EXISTS: i32 = 82;
     pub(crate) const UNFINISHED: i32 = 341;
+    pub(crate) const VIOLATED_CONSTRAINT: i32 = 469;
 
     pub(super) const TIMEOUT_EXCEEDED: i32 = 159;
     pub(super) const READONLY: i32 = 164;

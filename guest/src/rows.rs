@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::document::is_plausible;
 use crate::error::{Error, one_line};
+use crate::lease::{Last, Lease, Reading};
 use crate::native;
 use crate::response::{Ending, Response};
 use crate::rowbinary::Reader;
@@ -194,7 +195,33 @@ impl<'a> Answer<'a> {
     }
 
     fn deleted(&self) -> bool {
-        matches!(self.value("deleted"), Some(Value::Integer(mark)) if mark != 0)
+        self.is_set("deleted")
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        matches!(self.value(name), Some(Value::Integer(mark)) if mark != 0)
+    }
+
+    /// Of a `DateTime64` of any precision, since 1970.
+    fn milliseconds(&self, name: &str) -> Result<i64, Error> {
+        Ok(self.version(name)?.milliseconds())
+    }
+
+    fn lease(&self, id: &str, epoch: i64) -> Result<Lease, Error> {
+        let text = |name: &str| {
+            self.text(name)
+                .map(|text| text.unwrap_or_default().to_owned())
+        };
+        let made_ms = self.milliseconds("made_at")?;
+        Ok(Lease {
+            id: id.to_owned(),
+            token: text("token")?,
+            epoch,
+            owner: text("owner")?,
+            acquired_ms: self.milliseconds("acquired_at")?,
+            renewed_ms: made_ms,
+            expires_ms: made_ms.saturating_add(self.integer("ttl_ms")?),
+        })
     }
 }
 
@@ -318,6 +345,52 @@ pub(crate) fn clock(response: &Response) -> Result<Version, Error> {
         true => answer.version("now"),
         false => Err(missing("now")),
     }
+}
+
+/// Reads an answer to `sql::lease`.
+pub(crate) fn lease(id: &str, response: &Response) -> Result<Reading, Error> {
+    let mut answer = Answer::native(response)?;
+    if !answer.next()? {
+        return Err(corrupt("it is empty"));
+    }
+    let last = match answer.integer("epoch")? {
+        0 => None,
+        epoch => Some(Last {
+            lease: answer.lease(id, epoch)?,
+            released: answer.is_set("released"),
+            writes: answer.text("writes")?.unwrap_or_default().to_owned(),
+        }),
+    };
+    Ok(Reading {
+        last,
+        now_ms: answer.version("now")?.milliseconds(),
+    })
+}
+
+/// Reads an answer to `sql::leases`.
+pub(crate) fn leases(response: &Response) -> Result<Vec<Lease>, Error> {
+    let mut answer = Answer::native(response)?;
+    let mut leases = Vec::new();
+    while answer.next()? {
+        leases.push(answer.lease(answer.id()?, answer.integer("epoch")?)?);
+    }
+    Ok(leases)
+}
+
+/// Epochs and the `writes` of each step, and when each was made.
+pub(crate) type Steps = (Vec<(Version, String)>, HashMap<Version, i64>);
+
+/// Reads an answer to `sql::confirm_step`.
+pub(crate) fn confirmed_steps(response: &Response) -> Result<Steps, Error> {
+    let mut answer = Answer::native(response)?;
+    let (mut rows, mut made) = (Vec::new(), HashMap::new());
+    while answer.next()? {
+        let epoch = answer.version("epoch")?;
+        let writes = answer.text("writes")?.unwrap_or_default();
+        rows.push((epoch, writes.to_owned()));
+        made.insert(epoch, answer.milliseconds("made_at")?);
+    }
+    Ok((rows, made))
 }
 
 /// Reads an answer to `sql::history`. What is stored there and is no document is left out: it can't be restored.

@@ -69,7 +69,7 @@ const fn boolean(name: &'static str, default: &'static str, label: &'static str)
 pub(crate) const EXTRA_PREFIX: &str = "setting_";
 
 /// All settings: those of the Python backend in its order, then ours.
-pub(crate) const SETTINGS: [Setting; 20] = [
+pub(crate) const SETTINGS: [Setting; 21] = [
     Setting {
         default: Some("localhost"),
         ..setting("host", Kind::Text, Some(Role::Host), "ClickHouse Host")
@@ -166,6 +166,13 @@ pub(crate) const SETTINGS: [Setting; 20] = [
             Kind::Integer,
             None,
             "Days after which a state's history is forgotten (TTL)",
+        )
+    },
+    Setting {
+        default: Some("table"),
+        ..text(
+            "lock",
+            "How leases are kept: `table` (in <table>_lease) or `none`",
         )
     },
     text(

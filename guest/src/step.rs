@@ -18,6 +18,16 @@ pub(crate) enum Change {
     Delete,
 }
 
+/// One try of a write.
+pub(crate) struct Put<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) change: &'a Change,
+    /// Until when it must have come, by the server's clock, if under a lease.
+    pub(crate) valid_until_ms: Option<i64>,
+    /// How many tokens of what it goes on from were found used up.
+    pub(crate) generation: u32,
+}
+
 /// How one try of a write went.
 pub(crate) enum Try {
     Stored(Version),
@@ -30,59 +40,46 @@ pub(crate) enum Try {
 
 impl<O: Outside> Client<'_, O> {
     /// Whatever else is written at this moment: either it lies below, or it was not there yet.
-    pub(crate) fn put_on_top(
-        &self,
-        id: &str,
-        stored: &Stored,
-        change: &Change,
-    ) -> Result<Try, Error> {
+    pub(crate) fn put_on_top(&self, put: &Put<'_>, stored: &Stored) -> Result<Try, Error> {
         let sent = self.sent(
             stored.version.top(stored.now, self.outside.random()),
             Some(stored),
         );
         let before = writes::after(stored.version, &stored.writes);
         // A token of its own: the server drops what is sent again.
-        let token = format!("{id}/{}", sent.name);
-        match self.insert(id, change, sent, &before, stored.now, &token) {
+        let token = format!("{}/{}", put.id, sent.name);
+        match self.insert(put, sent, &before, stored.now, &token) {
             Ok(()) => Ok(Try::Stored(sent.version)),
-            Err(error) => self.settle(id, sent, error),
+            Err(error) => self.settle(put.id, sent, error),
         }
     }
 
-    pub(crate) fn step(
-        &self,
-        id: &str,
-        stored: &Stored,
-        change: &Change,
-        generation: u32,
-    ) -> Result<Try, Error> {
+    pub(crate) fn step(&self, put: &Put<'_>, stored: &Stored) -> Result<Try, Error> {
         let sent = self.sent(stored.version.step(), Some(stored));
         let before = writes::after(stored.version, &stored.writes);
-        let token = format!("{id}/{}/{generation}", sent.version);
-        match self.insert(id, change, sent, &before, stored.now, &token) {
-            Ok(()) => self.confirm(id, sent),
-            Err(error) => self.settle(id, sent, error),
+        let token = format!("{}/{}/{}", put.id, sent.version, put.generation);
+        match self.insert(put, sent, &before, stored.now, &token) {
+            Ok(()) => self.confirm(put.id, sent),
+            Err(error) => self.settle(put.id, sent, error),
         }
     }
 
     /// Makes a state that was never there.
     pub(crate) fn create_state(
         &self,
-        id: &str,
+        put: &Put<'_>,
         now: Version,
-        change: &Change,
         exact: bool,
-        generation: u32,
     ) -> Result<Try, Error> {
         let version = match exact {
             true => now.creation(),
             false => now,
         };
         let sent = self.sent(version, None);
-        let token = format!("{id}/new/{generation}");
-        match self.insert(id, change, sent, "", now, &token) {
-            Ok(()) => self.confirm(id, sent),
-            Err(error) => self.settle(id, sent, error),
+        let token = format!("{}/new/{}", put.id, put.generation);
+        match self.insert(put, sent, "", now, &token) {
+            Ok(()) => self.confirm(put.id, sent),
+            Err(error) => self.settle(put.id, sent, error),
         }
     }
 
@@ -96,15 +93,17 @@ impl<O: Outside> Client<'_, O> {
 
     fn insert(
         &self,
-        id: &str,
-        change: &Change,
+        put: &Put<'_>,
         sent: Sent,
         before: &str,
         now: Version,
         token: &str,
     ) -> Result<(), Error> {
         let writes = writes::add(before, sent.version, sent.name);
-        let row = row(id, change, sent.version, now, &writes);
+        let row = sql::Row {
+            valid_until_ms: put.valid_until_ms,
+            ..row(put.id, put.change, sent.version, now, &writes)
+        };
         self.send(&sql::insert(self.connection, &[row], token)?)?;
         Ok(())
     }
@@ -177,6 +176,7 @@ pub(crate) fn row<'a>(
         written,
         deleted: matches!(change, Change::Delete),
         writes,
+        valid_until_ms: None,
     }
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn covered() -> Error {
     })
 }
 
-fn doubled(table: &Table) -> Error {
+pub(crate) fn doubled(table: &Table) -> Error {
     Error::Server(ServerError {
         code: 0,
         name: String::new(),

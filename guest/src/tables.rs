@@ -19,6 +19,14 @@ impl<O: Outside> Client<'_, O> {
         self.create_history()
     }
 
+    /// Creates the table of leases, and its database only where that is missing.
+    pub(crate) fn create_leases(&self, missing: &ServerError) -> Result<(), Error> {
+        if missing.code == code::UNKNOWN_DATABASE {
+            self.create(&sql::create_database(self.connection)?)?;
+        }
+        self.create(&sql::create_leases(self.connection)?)
+    }
+
     fn create_history(&self) -> Result<(), Error> {
         if let Some(days) = self.connection.options.history {
             self.create(&sql::create_history(self.connection, days)?)?;
@@ -76,7 +84,7 @@ impl<O: Outside> Client<'_, O> {
         } else if !is_ours(&columns) {
             self.upgrade()?;
             done.push(format!(
-                "gave the table {} the columns written_at, deleted and writes, versions in nanoseconds, and a deduplication window",
+                "gave the table {} the columns written_at, deleted, writes and valid_until, versions in nanoseconds, and a deduplication window",
                 to.table
             ));
         }
@@ -127,4 +135,5 @@ fn is_ours(columns: &[Vec<String>]) -> bool {
         && has("written_at", "DateTime64(")
         && has("deleted", "Bool")
         && has("writes", "String")
+        && has("valid_until", "DateTime64(3")
 }

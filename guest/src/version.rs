@@ -16,7 +16,7 @@
 use crate::error::Error;
 
 /// A version: nanoseconds since 1970, never negative.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Version(i64);
 
 /// A creation that expects nothing to be there lies this much below the server's clock, in nanoseconds: above a row of the
@@ -51,6 +51,11 @@ impl Version {
 
     pub(crate) fn get(self) -> i64 {
         self.0
+    }
+
+    /// As a time since 1970.
+    pub(crate) fn milliseconds(self) -> i64 {
+        self.0 / 1_000_000
     }
 
     pub(crate) fn to_contract(self) -> u64 {

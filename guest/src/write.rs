@@ -22,7 +22,7 @@ use crate::response::code;
 use crate::rows::{self, Content, Layout, Stored};
 use crate::sql::{self, Removal, Request};
 use crate::state::{Documents, merge_partial, refuse_to_empty};
-use crate::step::{Change, Try, covered, row};
+use crate::step::{Change, Put, Try, covered, row};
 use crate::version::Version;
 
 /// What a write expects to find.
@@ -50,17 +50,20 @@ impl Expectation {
 
 /// What a write asks for, beside what it stores.
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct Wish<'a> {
     expectation: Expectation,
-    /// Whether it must know what it is written over: it expects something, or is made of what is stored.
+    /// Whether it must know what it is written over: it expects something, is made of what is stored, or under a lease.
     exact: bool,
+    /// The token of the lease under which it is made.
+    lease: Option<&'a str>,
 }
 
-impl Wish {
-    fn expecting(expectation: Expectation) -> Self {
+impl<'a> Wish<'a> {
+    fn new(expectation: Expectation, lease: Option<&'a str>) -> Self {
         Self {
             expectation,
-            exact: expectation != Expectation::Any,
+            exact: expectation != Expectation::Any || lease.is_some(),
+            lease,
         }
     }
 }
@@ -103,6 +106,12 @@ impl Memory {
     fn judge(&self, error: Error) -> Error {
         match error {
             Error::Conflict(_) if self.doubt => covered(),
+            Error::Locked(_) if self.doubt => Error::Unavailable(Failure {
+                message: "the lease ended while a write under it was on its way, and nobody knows whether it came in time; \
+                          read the state"
+                    .to_owned(),
+                outcome: Outcome::Unknown,
+            }),
             error if self.doubt => error.in_doubt(),
             error => error,
         }
@@ -130,6 +139,7 @@ impl<O: Outside> Client<'_, O> {
         id: &str,
         state: &Documents,
         expectation: Expectation,
+        lease: Option<&str>,
     ) -> Result<Version, Error> {
         let options = &self.connection.options;
         let empties = options.refuse_empty && state.is_empty();
@@ -140,7 +150,7 @@ impl<O: Outside> Client<'_, O> {
             Some(key) => sql::head_by_hash(self.connection, id, key),
             None => sql::head(self.connection, id),
         };
-        let wish = Wish::expecting(expectation);
+        let wish = Wish::new(expectation, lease);
         let version = self.write(id, wish, head, |stored| {
             if let Some(stored) = stored {
                 if options.skip_unchanged && state.is_stored(&stored.content, key) {
@@ -156,11 +166,17 @@ impl<O: Outside> Client<'_, O> {
     }
 
     /// Meltano's `update`.
-    pub(crate) fn update(&self, id: &str, new: &Documents) -> Result<Version, Error> {
+    pub(crate) fn update(
+        &self,
+        id: &str,
+        new: &Documents,
+        lease: Option<&str>,
+    ) -> Result<Version, Error> {
         let options = &self.connection.options;
         let wish = Wish {
             expectation: Expectation::Any,
             exact: true,
+            lease,
         };
         let head = || sql::head(self.connection, id);
         let version = self.write(id, wish, head, |stored| {
@@ -187,8 +203,13 @@ impl<O: Outside> Client<'_, O> {
     }
 
     /// Meltano's `delete`. False where there is no state.
-    pub(crate) fn delete(&self, id: &str, expectation: Expectation) -> Result<bool, Error> {
-        let wish = Wish::expecting(expectation);
+    pub(crate) fn delete(
+        &self,
+        id: &str,
+        expectation: Expectation,
+        lease: Option<&str>,
+    ) -> Result<bool, Error> {
+        let wish = Wish::new(expectation, lease);
         let head = || sql::head_by_hash(self.connection, id, (0, 0));
         let found = self.write(id, wish, head, |stored| Ok(stored.map(|_| Change::Delete)))?;
         Ok(found.is_some())
@@ -198,7 +219,7 @@ impl<O: Outside> Client<'_, O> {
     fn write(
         &self,
         id: &str,
-        wish: Wish,
+        wish: Wish<'_>,
         head: impl Fn() -> Result<Request, Error>,
         decide: impl Fn(Option<&Stored>) -> Result<Option<Change>, Error>,
     ) -> Result<Option<Version>, Error> {
@@ -228,7 +249,7 @@ impl<O: Outside> Client<'_, O> {
     fn try_to_write(
         &self,
         id: &str,
-        wish: Wish,
+        wish: Wish<'_>,
         head: &impl Fn() -> Result<Request, Error>,
         decide: &impl Fn(Option<&Stored>) -> Result<Option<Change>, Error>,
         memory: &mut Memory,
@@ -237,6 +258,7 @@ impl<O: Outside> Client<'_, O> {
         let age = || self.outside.elapsed().saturating_sub(read_at);
         let stored = match self.send(&head()?) {
             Err(Error::Server(error)) if is_missing(&error) => {
+                self.valid_until(id, wish)?;
                 wish.expectation.check(None)?;
                 if decide(None)?.is_none() {
                     return Ok(Some(None));
@@ -246,6 +268,8 @@ impl<O: Outside> Client<'_, O> {
             }
             answer => rows::head(id, &answer?)?,
         };
+        // After the reading: what somebody else writes under the next lease is then above what was read.
+        let valid_until_ms = self.valid_until(id, wish)?;
         let live = stored.as_ref().filter(|stored| !stored.deleted);
         wish.expectation.check(live)?;
         let change = match decide(live)? {
@@ -273,14 +297,22 @@ impl<O: Outside> Client<'_, O> {
             return Ok(None);
         }
         memory.turn_to(base.version());
+        let put = Put {
+            id,
+            change: &change,
+            valid_until_ms,
+            generation: memory.generation,
+        };
         let done = match &base {
-            Base::Row(row) if wish.exact => self.step(id, row, &change, memory.generation),
-            Base::Row(row) => self.put_on_top(id, row, &change),
-            Base::Nothing { now } => {
-                self.create_state(id, *now, &change, wish.exact, memory.generation)
-            }
+            Base::Row(row) if wish.exact => self.step(&put, row),
+            Base::Row(row) => self.put_on_top(&put, row),
+            Base::Nothing { now } => self.create_state(&put, *now, wish.exact),
         };
         match done {
+            // The lease has ended, or nearly: the next try finds out which.
+            Err(Error::Server(error)) if error.code == code::VIOLATED_CONSTRAINT => {
+                memory.doubt |= error.outcome == Outcome::Unknown;
+            }
             Err(Error::Server(error)) if error.code == code::NO_SUCH_COLUMN && !was_there => {
                 return self.write_to_plain(id, wish, None, &change);
             }
@@ -302,6 +334,11 @@ impl<O: Outside> Client<'_, O> {
             Ok(Try::Lost) => {}
         }
         Ok(None)
+    }
+
+    fn valid_until(&self, id: &str, wish: Wish<'_>) -> Result<Option<i64>, Error> {
+        let until = wish.lease.map(|token| self.lease_for_a_write(id, token));
+        until.transpose()
     }
 
     /// What to go on from where no row is: the last deletion, as if its tombstone were still there. For another writer
@@ -331,7 +368,7 @@ impl<O: Outside> Client<'_, O> {
     fn write_to_plain(
         &self,
         id: &str,
-        wish: Wish,
+        wish: Wish<'_>,
         stored: Option<&Stored>,
         change: &Change,
     ) -> Result<Option<Option<Version>>, Error> {

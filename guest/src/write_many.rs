@@ -120,6 +120,7 @@ impl<O: Outside> Client<'_, O> {
             .iter()
             .zip(&versions)
             .map(|((id, documents), (version, writes))| sql::Row {
+                valid_until_ms: None,
                 id,
                 partial: documents.partial.as_deref(),
                 completed: documents.completed.as_deref(),

@@ -14,7 +14,7 @@ const WASI_VERSION: &str = "0.2.";
 /// The contract that this host speaks.
 const CONTRACT: &str = "pipeline:state/";
 const CONTRACT_VERSION: &str = "0.1.0";
-const REQUIRED_EXPORTS: [&str; 4] = ["registration", "store", "history", "maintenance"];
+const REQUIRED_EXPORTS: [&str; 5] = ["registration", "store", "locks", "history", "maintenance"];
 
 /// The names of the interfaces of a component.
 pub(crate) struct Interfaces {
@@ -129,8 +129,9 @@ mod tests {
         }
     }
 
-    const EXPORTS: [&str; 4] = [
+    const EXPORTS: [&str; 5] = [
         "pipeline:state/history@0.1.0",
+        "pipeline:state/locks@0.1.0",
         "pipeline:state/maintenance@0.1.0",
         "pipeline:state/registration@0.1.0",
         "pipeline:state/store@0.1.0",

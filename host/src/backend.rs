@@ -5,12 +5,15 @@ use std::sync::Arc;
 use wasmtime::Store;
 
 use crate::bindings::Plugin as Instance;
+use crate::bindings::exports::pipeline::state::locks;
 use crate::bindings::pipeline::state::types as wit;
 use crate::call::{self, Access, CallState, Limits};
 use crate::outbound::{Client, Outbound};
 use crate::plugin::Plugin;
 use crate::target::Target;
-use crate::{Change, Entry, Error, Expectation, Finding, IdPage, Page, State, StateId, Version};
+use crate::{
+    Change, Entry, Error, Expectation, Finding, Holder, IdPage, Lock, Page, State, StateId, Version,
+};
 
 /// A store of pipeline state. Cheap to clone; clones share one pool of connections.
 ///
@@ -166,11 +169,23 @@ impl Backend {
         state: State,
         expect: Expectation,
     ) -> Result<Version, Error> {
+        self.set_under(id, state, expect, None).await
+    }
+
+    pub(crate) async fn set_under(
+        &self,
+        id: &StateId,
+        state: State,
+        expect: Expectation,
+        lease: Option<&wit::Lease>,
+    ) -> Result<Version, Error> {
         let state = wit::State::from(state);
         let expect = wit::Expectation::from(expect);
         self.call(Access::Write, async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
-            guest.call_set(store, target, &id.0, &state, expect).await
+            guest
+                .call_set(store, target, &id.0, &state, expect, lease)
+                .await
         })
         .await
         .map(Version::from)
@@ -223,10 +238,19 @@ impl Backend {
     ///
     /// As for [`Backend::set`]; [`Error::InvalidInput`] where an object would be merged into something that is none.
     pub async fn update(&self, id: &StateId, state: State) -> Result<Version, Error> {
+        self.update_under(id, state, None).await
+    }
+
+    pub(crate) async fn update_under(
+        &self,
+        id: &StateId,
+        state: State,
+        lease: Option<&wit::Lease>,
+    ) -> Result<Version, Error> {
         let state = wit::State::from(state);
         self.call(Access::Write, async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
-            guest.call_update(store, target, &id.0, &state).await
+            guest.call_update(store, target, &id.0, &state, lease).await
         })
         .await
         .map(Version::from)
@@ -247,10 +271,91 @@ impl Backend {
     ///
     /// As for [`Backend::set_if`].
     pub async fn delete_if(&self, id: &StateId, expect: Expectation) -> Result<bool, Error> {
+        self.delete_under(id, expect, None).await
+    }
+
+    pub(crate) async fn delete_under(
+        &self,
+        id: &StateId,
+        expect: Expectation,
+        lease: Option<&wit::Lease>,
+    ) -> Result<bool, Error> {
         let expect = wit::Expectation::from(expect);
         self.call(Access::Write, async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
-            guest.call_delete(store, target, &id.0, expect).await
+            guest.call_delete(store, target, &id.0, expect, lease).await
+        })
+        .await
+    }
+
+    /// A lease of a state, to be acquired: see [`Lock`].
+    pub fn lock(&self, id: &StateId) -> Lock {
+        Lock::new(self.clone(), id.clone())
+    }
+
+    pub(crate) async fn acquire_lease(
+        &self,
+        id: &StateId,
+        request: &locks::Request,
+    ) -> Result<wit::Lease, Error> {
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_locks();
+            guest.call_acquire(store, target, &id.0, request).await
+        })
+        .await
+    }
+
+    pub(crate) async fn renew_lease(
+        &self,
+        lease: &wit::Lease,
+        ttl_ms: u64,
+    ) -> Result<wit::Lease, Error> {
+        self.call(Access::Write, async |store, plugin, target| {
+            let guest = plugin.pipeline_state_locks();
+            guest.call_renew(store, target, lease, ttl_ms).await
+        })
+        .await
+    }
+
+    pub(crate) async fn release_lease(&self, lease: &wit::Lease) -> Result<(), Error> {
+        self.call(Access::Write, async |store, plugin, target| {
+            plugin
+                .pipeline_state_locks()
+                .call_release(store, target, lease)
+                .await
+        })
+        .await
+    }
+
+    /// Who holds leases of the states whose whole ID matches a pattern, ordered by ID, 1,000 at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::get`].
+    pub async fn holders(&self, pattern: &str) -> Result<Vec<Holder>, Error> {
+        let holders = self
+            .call(Access::Read, async |store, plugin, target| {
+                plugin
+                    .pipeline_state_locks()
+                    .call_inspect(store, target, pattern)
+                    .await
+            })
+            .await?;
+        Ok(holders.into_iter().map(Holder::from).collect())
+    }
+
+    /// Ends the lease of a holder who will not, by the token that [`Backend::holders`] tells; false where that lease is not
+    /// held any more. So it never ends a newer one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::set`].
+    pub async fn break_lease(&self, id: &StateId, token: &str) -> Result<bool, Error> {
+        self.call(Access::Write, async |store, plugin, target| {
+            plugin
+                .pipeline_state_locks()
+                .call_break_lease(store, target, &id.0, token)
+                .await
         })
         .await
     }

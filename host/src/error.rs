@@ -3,8 +3,8 @@
 
 use std::convert::Infallible;
 
-use crate::Version;
 use crate::bindings::pipeline::state::types as wit;
+use crate::{Holder, Version};
 
 /// What a failed call may have done to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,15 @@ pub enum Error {
     Conflict {
         /// The version that is stored; none where there is no state.
         stored: Option<Version>,
+    },
+    /// Somebody else holds the lease of the state, or the lease under which a write was made is lost; nothing was written.
+    #[error("{}", match .holder {
+        Some(holder) => format!("`{}` is locked by {holder}", holder.id),
+        None => String::from("the lease is lost: it has expired, or was broken"),
+    })]
+    Locked {
+        /// Who holds it; none where nobody does any more.
+        holder: Option<Holder>,
     },
     /// The store could not be reached, or the connection broke.
     #[error("{message}")]
@@ -193,6 +202,9 @@ impl From<wit::Error> for Error {
                 outcome: error.outcome.into(),
             },
             wit::Error::Corrupt(text) => Error::Corrupt(text),
+            wit::Error::Locked(holder) => Error::Locked {
+                holder: holder.map(Holder::from),
+            },
             wit::Error::Conflict(version) => Error::Conflict {
                 stored: version.map(Version::from),
             },

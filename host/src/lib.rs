@@ -48,6 +48,7 @@ mod bindings;
 mod call;
 mod engine;
 mod error;
+mod lock;
 mod origin;
 mod outbound;
 mod plugin;
@@ -59,6 +60,7 @@ mod target;
 
 pub use backend::Backend;
 pub use error::{Error, Outcome};
+pub use lock::{Holder, Lease, Lock};
 pub use plugin::{Description, Inspection, Role, SettingInfo};
 pub use plugins::{Builder, Plugins, Served};
 pub use report::{Finding, Severity};

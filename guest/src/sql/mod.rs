@@ -5,6 +5,7 @@
 //! send `param_...` and `wait_end_of_query`, and nothing else.
 
 mod inspect;
+mod lease;
 mod read;
 mod schema;
 mod write;
@@ -12,6 +13,7 @@ mod write;
 pub(crate) use inspect::{
     clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
 };
+pub(crate) use lease::{confirm_step, create_leases, insert_step, lease, leases};
 pub(crate) use read::{
     Mark, What, clock, confirm, count, count_rows, count_tombstones, get, head, head_by_hash,
     heads, history, last_deletion, page,
@@ -196,6 +198,7 @@ mod tests {
             written: Version::from_nanoseconds(5_000_000),
             deleted: false,
             writes: "w",
+            valid_until_ms: None,
         }
     }
 

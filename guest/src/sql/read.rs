@@ -115,7 +115,27 @@ pub(crate) fn page(
     rows: u32,
 ) -> Result<Request, Error> {
     let limit = rows.to_string();
-    let mut statement = Statement::read().parameter("limit", &limit);
+    let (statement, condition) = those(pattern, after);
+    let columns = match what {
+        What::States => format!("state_id, {STATE}"),
+        What::Ids => ID.to_owned(),
+    };
+    let sql = format!(
+        "SELECT {columns} FROM {} FINAL {condition}ORDER BY state_id LIMIT {{limit:UInt32}} {PAGE}",
+        to.table
+    );
+    let statement = statement.parameter("limit", &limit);
+    // One row must come whole: there is nothing less to ask for.
+    match rows {
+        1 => statement,
+        _ => statement.rows(),
+    }
+    .sql(to, sql)
+}
+
+/// A statement with the condition that IDs match a pattern and come behind another one.
+pub(super) fn those<'a>(pattern: &'a Pattern, after: Option<&'a str>) -> (Statement<'a>, String) {
+    let mut statement = Statement::read();
     let mut conditions = Vec::new();
     if let Some(after) = after {
         conditions.push("state_id > {after:String}");
@@ -136,24 +156,11 @@ pub(crate) fn page(
             statement = statement.parameter("regex", regex);
         }
     }
-    let columns = match what {
-        What::States => format!("state_id, {STATE}"),
-        What::Ids => ID.to_owned(),
-    };
     let condition = match conditions.is_empty() {
         true => String::new(),
         false => format!("PREWHERE {} ", conditions.join(" AND ")),
     };
-    let sql = format!(
-        "SELECT {columns} FROM {} FINAL {condition}ORDER BY state_id LIMIT {{limit:UInt32}} {PAGE}",
-        to.table
-    );
-    // One row must come whole: there is nothing less to ask for.
-    match rows {
-        1 => statement,
-        _ => statement.rows(),
-    }
-    .sql(to, sql)
+    (statement, condition)
 }
 
 /// How many rows there are, and, in a second column where the table has `deleted`, how many of them are tombstones.

@@ -12,7 +12,7 @@ pub(super) fn on_cluster(to: &Connection) -> String {
     }
 }
 
-fn define(to: &Connection, sql: String) -> Result<Request, Error> {
+pub(super) fn define(to: &Connection, sql: String) -> Result<Request, Error> {
     Statement::new(Effect::Repeatable).sql(to, sql)
 }
 
@@ -26,7 +26,15 @@ pub(crate) fn create_database(to: &Connection) -> Result<Request, Error> {
 }
 
 /// Insert tokens are remembered for this many inserts (`non_replicated_deduplication_window`).
-const WINDOW: &str = "non_replicated_deduplication_window = 10000";
+pub(super) const WINDOW: &str = "non_replicated_deduplication_window = 10000";
+
+/// A row that comes after its `valid_until` is refused (error 469). Older clients and the Python backend leave that at 0: their
+/// rows are always in time.
+///
+/// `now64` is the moment when the statement began, which is long past when a large body comes slowly; `nowInBlock` is the
+/// present one, in whole seconds. (`nowInBlock64` is known to releases from 25.8 on only.)
+pub(super) const IN_TIME: &str = "in_time CHECK valid_until = toDateTime64(0, 3) \
+    OR greatest(now64(3), toDateTime64(nowInBlock(), 3)) < valid_until";
 
 /// `updated_at` is the version. The Python backend leaves it to its default.
 const UPDATED_AT: &str = "updated_at DateTime64(9) DEFAULT now64(9)";
@@ -34,11 +42,13 @@ const UPDATED_AT: &str = "updated_at DateTime64(9) DEFAULT now64(9)";
 /// What the Python backend's table has not; with defaults, so that its inserts fit:
 /// - `written_at` is when the row was written, where `updated_at` only counts on;
 /// - `deleted` marks a tombstone;
-/// - `writes` names this write and the ones before it.
-const COLUMNS: [&str; 3] = [
+/// - `writes` names this write and the ones before it;
+/// - `valid_until` is when a write under a lease must have come.
+const COLUMNS: [&str; 4] = [
     "written_at DateTime64(3) DEFAULT updated_at",
     "deleted Bool DEFAULT false",
     "writes String DEFAULT ''",
+    "valid_until DateTime64(3) DEFAULT toDateTime64(0, 3)",
 ];
 
 /// The Python backend's table, and more.
@@ -50,7 +60,7 @@ pub(crate) fn create_table(to: &Connection) -> Result<Request, Error> {
          state_id String, \
          partial_state Nullable(String), \
          completed_state Nullable(String), \
-         {UPDATED_AT}, {}\
+         {UPDATED_AT}, {}, CONSTRAINT {IN_TIME}\
          ) ENGINE = {} ORDER BY state_id \
          SETTINGS index_granularity = 256, index_granularity_bytes = 65536, {WINDOW}",
         to.table,
@@ -73,7 +83,10 @@ pub(crate) fn add_columns(to: &Connection) -> Result<Request, Error> {
     let columns = COLUMNS.map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
     alter(
         to,
-        &format!("MODIFY COLUMN {UPDATED_AT}, {}", columns.join(", ")),
+        &format!(
+            "MODIFY COLUMN {UPDATED_AT}, {}, ADD CONSTRAINT IF NOT EXISTS {IN_TIME}",
+            columns.join(", ")
+        ),
     )
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Row<'a> {
     pub(crate) deleted: bool,
     /// This write and those before it.
     pub(crate) writes: &'a str,
+    /// Until when it must have come, in milliseconds since 1970, if at all.
+    pub(crate) valid_until_ms: Option<i64>,
 }
 
 /// The columns of `Row` in their order.
@@ -36,7 +38,12 @@ pub(crate) const COLUMNS: &str =
 ///
 /// The rows are inserted as they are, not by a SELECT: releases before 26.3 take no notice of a token there.
 pub(crate) fn insert(to: &Connection, rows: &[Row<'_>], token: &str) -> Result<Request, Error> {
-    let sql = format!("INSERT INTO {} ({COLUMNS}) FORMAT RowBinary", to.table);
+    let in_time = rows.iter().any(|row| row.valid_until_ms.is_some());
+    let until = if in_time { ", valid_until" } else { "" };
+    let sql = format!(
+        "INSERT INTO {} ({COLUMNS}{until}) FORMAT RowBinary",
+        to.table
+    );
     let mut body = Vec::with_capacity(rows.iter().map(Row::size).sum());
     for row in rows {
         put_string(&mut body, row.id);
@@ -47,6 +54,9 @@ pub(crate) fn insert(to: &Connection, rows: &[Row<'_>], token: &str) -> Result<R
         body.extend_from_slice(&(row.written.get() / 1_000_000).to_le_bytes());
         body.push(row.deleted.into());
         put_string(&mut body, row.writes);
+        if in_time {
+            body.extend_from_slice(&row.valid_until_ms.unwrap_or_default().to_le_bytes());
+        }
     }
     insertion(to, Effect::Repeatable)
         .setting("insert_deduplicate", "1")
@@ -66,9 +76,9 @@ impl Row<'_> {
 }
 
 /// Lengths, markers, numbers.
-const ROW_OVERHEAD: usize = 48;
+const ROW_OVERHEAD: usize = 56;
 
-fn insertion(to: &Connection, effect: Effect) -> Statement<'_> {
+pub(super) fn insertion(to: &Connection, effect: Effect) -> Statement<'_> {
     let (name, value) = SYNCHRONOUS;
     let mut statement = Statement::new(effect).setting(name, value);
     if let Some(quorum) = &to.options.insert_quorum {

@@ -33,8 +33,8 @@ use bindings::exports::pipeline::state::registration::{
 use bindings::exports::pipeline::state::store::{
     Entry, Error, Expectation, Guest as Store, IdPage, Page, State, StateId, Target,
 };
-use bindings::exports::pipeline::state::{history, maintenance};
-use bindings::pipeline::state::types::{Failure, Outcome};
+use bindings::exports::pipeline::state::{history, locks, maintenance};
+use bindings::pipeline::state::types::{Failure, Holder, Lease, Outcome};
 use bindings::wasi::http::outgoing_handler;
 use bindings::wasi::http::types::{Fields, OutgoingRequest, Scheme};
 
@@ -114,7 +114,13 @@ impl Store for Echo {
         })
     }
 
-    fn set(_: Target, id: StateId, _: State, _: Expectation) -> Result<u64, Error> {
+    fn set(
+        _: Target,
+        id: StateId,
+        _: State,
+        _: Expectation,
+        _: Option<Lease>,
+    ) -> Result<u64, Error> {
         match id.as_str() {
             "trap" => core::arch::wasm32::unreachable(),
             url if url.contains("://") => ask(url).map(u64::from),
@@ -126,16 +132,38 @@ impl Store for Echo {
         Err(keeps_nothing())
     }
 
-    fn update(_: Target, _: StateId, _: State) -> Result<u64, Error> {
+    fn update(_: Target, _: StateId, _: State, _: Option<Lease>) -> Result<u64, Error> {
         Err(keeps_nothing())
     }
 
-    fn delete(_: Target, _: StateId, _: Expectation) -> Result<bool, Error> {
+    fn delete(_: Target, _: StateId, _: Expectation, _: Option<Lease>) -> Result<bool, Error> {
         Ok(false)
     }
 
     fn clear(_: Target) -> Result<u64, Error> {
         Ok(0)
+    }
+}
+
+impl locks::Guest for Echo {
+    fn acquire(_: Target, _: StateId, _: locks::Request) -> Result<Lease, Error> {
+        Err(keeps_nothing())
+    }
+
+    fn renew(_: Target, _: Lease, _: u64) -> Result<Lease, Error> {
+        Err(keeps_nothing())
+    }
+
+    fn release(_: Target, _: Lease) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn inspect(_: Target, _: String) -> Result<Vec<Holder>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn break_lease(_: Target, _: StateId, _: String) -> Result<bool, Error> {
+        Ok(false)
     }
 }
 

@@ -1,0 +1,328 @@
+//! Leases: at most one holder of a state.
+//!
+//! The lease of a state is a chain of steps, each with the next epoch: acquired, renewed, released, broken. Of all
+//! steps to one epoch one is stored, which `table` and `keeper` see to in their ways. So a takeover and a late renewal can't both
+//! succeed, and a step that was made of an old reading loses: its epoch is taken. Nothing depends on how old a reading is.
+//!
+//! **When it ends.** A lease ends at `made_at` + `ttl_ms` of its last step, by the server's clock, which sets `made_at` when it
+//! gets the step. The holder counts from the moment before it sent that, so it stops before the server lets
+//! anybody else in. No clock of another machine matters, only that it runs at the same speed.
+//!
+//! **A step that comes late** is refused: the server lets it in until `valid_until` alone (a CHECK constraint). So a
+//! renewal never comes after the lease's end, and no step when its token may be forgotten.
+//!
+//! **Fencing.** A holder that was paused does not know that its lease has ended. A write under a lease reads the state, then
+//! checks that the lease is live, then makes a step from the version that it read, which the server refuses when the lease has
+//! ended (`valid_until` again, with a margin). If the lease was broken before its end and another one has written
+//! since, the step loses, since its version is taken. If the other one has not written yet, it will find this write.
+//! So no write of an old holder lies on top of one of a newer holder, and none is lost.
+//!
+//! `model` searches all interleavings of this.
+
+mod table;
+
+use crate::client::{Client, Outside};
+use crate::error::{Error, Failure, Outcome};
+use crate::id::{check_id, check_pattern};
+use crate::options::Lock;
+use crate::pattern::Pattern;
+
+/// A lease that is or was held: what its holder keeps, and what others see of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) id: String,
+    pub(crate) token: String,
+    /// The number of the last step.
+    pub(crate) epoch: i64,
+    pub(crate) owner: String,
+    pub(crate) acquired_ms: i64,
+    /// When the last step was made.
+    pub(crate) renewed_ms: i64,
+    pub(crate) expires_ms: i64,
+}
+
+/// The last step of a lease, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) lease: Lease,
+    pub(crate) released: bool,
+    /// The names of the steps before: see `writes`.
+    pub(crate) writes: String,
+}
+
+/// What was read of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) last: Option<Last>,
+    /// The server's clock, in milliseconds since 1970.
+    pub(crate) now_ms: i64,
+}
+
+impl Reading {
+    /// The lease that is held, if any is.
+    fn held(&self) -> Option<&Lease> {
+        let last = self.last.as_ref()?;
+        let live = self.now_ms < last.lease.expires_ms;
+        (live && !last.released).then_some(&last.lease)
+    }
+
+    /// The lease that is held, if it is that of this token; else the error that says who holds it.
+    fn held_by(&self, token: &str) -> Result<&Lease, Error> {
+        match self.held() {
+            Some(lease) if lease.token == token => Ok(lease),
+            other => Err(Error::Locked(other.cloned())),
+        }
+    }
+}
+
+/// A step that is to be made.
+#[derive(Debug)]
+pub(crate) struct Step<'a> {
+    /// The lease as it was before, but for its new holder where it is acquired.
+    pub(crate) lease: &'a Lease,
+    /// The names of the steps before, where they are known.
+    before: &'a str,
+    pub(crate) ttl_ms: i64,
+    pub(crate) released: bool,
+    pub(crate) valid_until_ms: i64,
+    /// How many steps to this epoch were stored and are gone: somebody has deleted rows.
+    generation: u32,
+}
+
+/// How a step went.
+#[derive(Debug)]
+enum Made {
+    /// It was stored at this time, by the server's clock.
+    At(i64),
+    /// Another one was stored in its place.
+    Lost,
+    /// Nothing is there: the epoch was used up by a step that is gone.
+    Gone,
+    /// It came after `valid_until`.
+    Late,
+}
+
+/// How long a lease may last, in milliseconds.
+const SHORTEST: u64 = 2_000;
+const LONGEST: u64 = 24 * 60 * 60 * 1_000;
+const LONGEST_OWNER: usize = 1024;
+
+/// So much before the end of its lease a write must have come: the server judges by whole seconds at worst (see
+/// `sql::IN_TIME`), and stores it a moment after that.
+const MARGIN_MS: i64 = 1_250;
+/// A lease that lasts for less than this beyond the margin is renewed before a write.
+const ROOM_MS: i64 = 500;
+/// How old a reading may be when a step that was made of it comes: the server remembers the tokens of 10,000 steps, which it can't
+/// take in that time.
+const FRESH_MS: i64 = 20_000;
+/// How often a step that lost is made again: for a holder, whose renewal was stored although it was told otherwise.
+const TRIES: u32 = 5;
+const MOST_LEASES: u32 = 1_000;
+
+impl<O: Outside> Client<'_, O> {
+    /// Three requests where nobody holds it: a reading, a step, a reading back.
+    pub(crate) fn acquire(&self, id: &str, ttl_ms: u64, owner: &str) -> Result<Lease, Error> {
+        check_id(id)?;
+        let ttl_ms = check_ttl(ttl_ms)?;
+        if owner.len() > LONGEST_OWNER {
+            return Err(Error::InvalidInput(format!(
+                "the owner of a lease has {} bytes, and may have {LONGEST_OWNER}",
+                owner.len()
+            )));
+        }
+        self.check_mode()?;
+        let token = format!(
+            "{:016x}{:016x}",
+            self.outside.random(),
+            self.outside.random()
+        );
+        let mut generation = 0;
+        for _ in 0..TRIES {
+            let Reading { last, now_ms } = self.free_lease(id)?;
+            let (epoch, before) = last.map_or_else(
+                || (0, String::new()),
+                |last| (last.lease.epoch, last.writes),
+            );
+            let lease = Lease {
+                id: id.to_owned(),
+                token: token.clone(),
+                epoch,
+                owner: owner.to_owned(),
+                acquired_ms: now_ms,
+                renewed_ms: now_ms,
+                expires_ms: now_ms,
+            };
+            let step = Step {
+                lease: &lease,
+                before: &before,
+                ttl_ms,
+                released: false,
+                valid_until_ms: now_ms.saturating_add(FRESH_MS),
+                generation,
+            };
+            match self.make(&step)? {
+                Made::At(made_ms) => return Ok(step.made(made_ms)),
+                Made::Gone => generation += 1,
+                Made::Lost | Made::Late => {}
+            }
+        }
+        Err(busy())
+    }
+
+    /// Two requests, where nothing has happened to the lease since, and that is not long ago; else the lease is read first.
+    pub(crate) fn renew(&self, lease: &Lease, ttl_ms: u64) -> Result<Lease, Error> {
+        let ttl_ms = check_ttl(ttl_ms)?;
+        self.go_on(lease, ttl_ms, false)
+    }
+
+    /// One request as a rule. Where the lease is lost, its epoch is taken, and nothing happens.
+    pub(crate) fn release(&self, lease: &Lease) -> Result<(), Error> {
+        self.check_mode()?;
+        let end = Step {
+            lease,
+            before: "",
+            ttl_ms: 0,
+            released: true,
+            valid_until_ms: lease.fresh_until(),
+            generation: 0,
+        };
+        match self.send_to_table(&end)? {
+            true => Ok(()),
+            false => self.break_lease(&lease.id, &lease.token).map(drop),
+        }
+    }
+
+    /// Terraform's `force-unlock`. False where that lease has ended already.
+    pub(crate) fn break_lease(&self, id: &str, token: &str) -> Result<bool, Error> {
+        check_id(id)?;
+        self.check_mode()?;
+        let reading = self.read_lease(id)?;
+        let Ok(lease) = reading.held_by(token) else {
+            return Ok(false);
+        };
+        match self.go_on(lease, 0, true) {
+            Ok(_) => Ok(true),
+            Err(Error::Locked(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The leases that are held, in the order of their IDs.
+    pub(crate) fn inspect(&self, pattern: &str) -> Result<Vec<Lease>, Error> {
+        check_pattern(pattern)?;
+        match self.connection.options.lock {
+            Lock::None => Ok(Vec::new()),
+            Lock::Table => self.leases_in_table(&Pattern::parse(pattern), MOST_LEASES),
+        }
+    }
+
+    /// Until when a write under this lease may come, by the server's clock in milliseconds since 1970.
+    pub(crate) fn lease_for_a_write(&self, id: &str, token: &str) -> Result<i64, Error> {
+        self.check_mode()?;
+        let reading = self.read_lease(id)?;
+        let lease = reading.held_by(token)?;
+        let rest = lease.expires_ms.saturating_sub(reading.now_ms);
+        if rest > MARGIN_MS + ROOM_MS {
+            return Ok(lease.expires_ms - MARGIN_MS);
+        }
+        let ttl_ms = lease.expires_ms.saturating_sub(lease.renewed_ms);
+        Ok(self.go_on(lease, ttl_ms, false)?.expires_ms - MARGIN_MS)
+    }
+
+    /// Renews or ends a lease that its holder knows as it was, `ttl_ms` from now; `Locked` where it is lost.
+    fn go_on(&self, lease: &Lease, ttl_ms: i64, released: bool) -> Result<Lease, Error> {
+        self.check_mode()?;
+        let (mut lease, mut before) = (lease.clone(), String::new());
+        let mut valid_until_ms = lease.fresh_until();
+        let mut generation = 0;
+        for _ in 0..TRIES {
+            let step = Step {
+                lease: &lease,
+                before: &before,
+                ttl_ms,
+                released,
+                valid_until_ms,
+                generation,
+            };
+            match self.make(&step)? {
+                Made::At(made_ms) => return Ok(step.made(made_ms)),
+                Made::Gone => generation += 1,
+                Made::Lost | Made::Late => {}
+            }
+            // It may be its holder's still: a renewal whose answer was lost, or long ago.
+            let reading = self.read_lease(&lease.id)?;
+            let held = reading.held_by(&lease.token)?.clone();
+            let fresh_ms = reading.now_ms.saturating_add(FRESH_MS);
+            valid_until_ms = held.expires_ms.min(fresh_ms);
+            before = reading.last.map(|last| last.writes).unwrap_or_default();
+            lease = held;
+        }
+        Err(busy())
+    }
+
+    /// A lease that nobody holds.
+    fn free_lease(&self, id: &str) -> Result<Reading, Error> {
+        let reading = self.read_lease(id)?;
+        match reading.held() {
+            Some(holder) => Err(Error::Locked(Some(holder.clone()))),
+            None => Ok(reading),
+        }
+    }
+
+    fn check_mode(&self) -> Result<(), Error> {
+        match self.connection.options.lock {
+            Lock::Table => Ok(()),
+            Lock::None => Err(Error::InvalidInput(
+                "leases are switched off by the setting `lock`".to_owned(),
+            )),
+        }
+    }
+
+    fn read_lease(&self, id: &str) -> Result<Reading, Error> {
+        self.read_in_table(id)
+    }
+
+    fn make(&self, step: &Step<'_>) -> Result<Made, Error> {
+        self.make_in_table(step)
+    }
+}
+
+impl Lease {
+    /// Until when a step may come that is made of what the holder knows.
+    fn fresh_until(&self) -> i64 {
+        let fresh_ms = self.renewed_ms.saturating_add(FRESH_MS);
+        self.expires_ms.min(fresh_ms)
+    }
+}
+
+impl Step<'_> {
+    pub(crate) fn epoch(&self) -> i64 {
+        self.lease.epoch.saturating_add(1)
+    }
+
+    /// The lease after this step.
+    fn made(&self, made_ms: i64) -> Lease {
+        Lease {
+            epoch: self.epoch(),
+            renewed_ms: made_ms,
+            expires_ms: made_ms.saturating_add(self.ttl_ms),
+            ..self.lease.clone()
+        }
+    }
+}
+
+fn check_ttl(ttl_ms: u64) -> Result<i64, Error> {
+    match i64::try_from(ttl_ms) {
+        Ok(ttl) if (SHORTEST..=LONGEST).contains(&ttl_ms) => Ok(ttl),
+        _ => Err(Error::InvalidInput(format!(
+            "a lease lasts from {SHORTEST} to {LONGEST} ms, not {ttl_ms}"
+        ))),
+    }
+}
+
+fn busy() -> Error {
+    Error::Unavailable(Failure {
+        message: "others came before this one each time; try again".to_owned(),
+        outcome: Outcome::NotApplied,
+    })
+}

@@ -1,0 +1,111 @@
+//! Steps of leases in a table `<table>_lease`, a row each: of all inserts under one token the server stores one.
+
+use super::{Lease, Made, Reading, Step};
+use crate::client::{Client, Outside, is_missing};
+use crate::error::Error;
+use crate::pattern::Pattern;
+use crate::response::code;
+use crate::rows;
+use crate::sql;
+use crate::step::{doubled, may_be_stored};
+use crate::version::Version;
+use crate::write::TURN;
+use crate::writes::{self, Fate, Name, Sent};
+
+impl<O: Outside> Client<'_, O> {
+    pub(super) fn read_in_table(&self, id: &str) -> Result<Reading, Error> {
+        match self.read(&sql::lease(self.connection, id)?)? {
+            Some(answer) => rows::lease(id, &answer),
+            None => Ok(Reading {
+                last: None,
+                now_ms: self.clock()?.milliseconds(),
+            }),
+        }
+    }
+
+    pub(super) fn leases_in_table(
+        &self,
+        pattern: &Pattern,
+        most: u32,
+    ) -> Result<Vec<Lease>, Error> {
+        match self.read(&sql::leases(self.connection, pattern, most)?)? {
+            Some(answer) => rows::leases(&answer),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Two requests: a step, and a reading back whether it was stored.
+    pub(super) fn make_in_table(&self, step: &Step<'_>) -> Result<Made, Error> {
+        let name = Name::new(self.outside.random());
+        match self.insert_step(step, name) {
+            Ok(()) => self.confirm_step(step, name).map_err(Error::in_doubt),
+            Err(error) if may_be_stored(&error) => match self.confirm_step(step, name) {
+                Ok(made @ (Made::At(_) | Made::Lost)) => Ok(made),
+                // If an earlier try is still under way, it comes late as well.
+                Ok(_) if is_late(&error) => Ok(Made::Late),
+                _ => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One request: it does not ask whether the step was stored, only tells whether it came in time.
+    pub(super) fn send_to_table(&self, step: &Step<'_>) -> Result<bool, Error> {
+        match self.insert_step(step, Name::new(self.outside.random())) {
+            Err(error) if is_late(&error) => Ok(false),
+            sent => sent.map(|()| true),
+        }
+    }
+
+    fn insert_step(&self, step: &Step<'_>, name: Name) -> Result<(), Error> {
+        let (from, to) = versions(step);
+        let before = writes::after(from, step.before);
+        let token = format!("{}/{to}/{}", step.lease.id, step.generation);
+        let writes = writes::add(&before, to, name);
+        let request = sql::insert_step(self.connection, step, &writes, &token)?;
+        match self.send(&request) {
+            Err(Error::Server(error)) if is_missing(&error) => {
+                self.create_leases(&error)?;
+                self.send(&request).map(drop)
+            }
+            sent => sent.map(drop),
+        }
+    }
+
+    fn confirm_step(&self, step: &Step<'_>, name: Name) -> Result<Made, Error> {
+        let (from, version) = versions(step);
+        let sent = Sent {
+            name,
+            version,
+            from: Some(from),
+        };
+        let look = || {
+            let answer = self.send(&sql::confirm_step(self.connection, &step.lease.id)?)?;
+            let (rows, made) = rows::confirmed_steps(&answer)?;
+            Ok((writes::fate(&rows, sent), made.get(&version).copied()))
+        };
+        let mut seen = look()?;
+        if seen.0 == Fate::Dropped {
+            // Once more: not that the winner's row was only just on its way.
+            self.outside.pause(TURN);
+            seen = look()?;
+        }
+        match seen {
+            (Fate::Stored, Some(made_ms)) => Ok(Made::At(made_ms)),
+            (Fate::Stored | Fate::Lost | Fate::Covered, _) => Ok(Made::Lost),
+            // Behind a load balancer the replica that answers may not have the row yet.
+            (Fate::Dropped, _) if self.connection.options.engine.is_replicated() => Ok(Made::Lost),
+            (Fate::Dropped, _) => Ok(Made::Gone),
+            (Fate::Doubled, _) => Err(doubled(&self.connection.table)),
+        }
+    }
+}
+
+/// The epoch from which a step is made, and its own.
+fn versions(step: &Step<'_>) -> (Version, Version) {
+    (Version::new(step.lease.epoch), Version::new(step.epoch()))
+}
+
+fn is_late(error: &Error) -> bool {
+    matches!(error, Error::Server(error) if error.code == code::VIOLATED_CONSTRAINT)
+}
