@@ -23,6 +23,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Backend {
     inner: Arc<Inner>,
+    /// The token of the lease under which writes are made.
+    lease: Option<Arc<str>>,
 }
 
 struct Inner {
@@ -47,7 +49,32 @@ impl Backend {
                 client,
                 limits,
             }),
+            lease: None,
         })
+    }
+
+    /// The same store, with writes under the lease of this token: they fail with [`Error::Locked`], and nothing is written, once
+    /// that lease has ended, also when it ends while they are on their way. See [`Lease::backend`](crate::Lease::backend).
+    ///
+    /// A lease is of one state, so no other one can be written through this, nor many at once.
+    pub fn under_lease(&self, token: &str) -> Backend {
+        Backend {
+            inner: Arc::clone(&self.inner),
+            lease: Some(Arc::from(token)),
+        }
+    }
+
+    fn lease(&self) -> Option<&str> {
+        self.lease.as_deref()
+    }
+
+    fn refuse_under_lease(&self) -> Result<(), Error> {
+        match self.lease {
+            None => Ok(()),
+            Some(_) => Err(Error::InvalidInput(String::from(
+                "a lease is of one state: many can't be written under it",
+            ))),
+        }
     }
 
     /// The one origin that calls may reach, for example `http://localhost:8123`; none where the URI and the
@@ -169,22 +196,12 @@ impl Backend {
         state: State,
         expect: Expectation,
     ) -> Result<Version, Error> {
-        self.set_under(id, state, expect, None).await
-    }
-
-    pub(crate) async fn set_under(
-        &self,
-        id: &StateId,
-        state: State,
-        expect: Expectation,
-        lease: Option<&wit::Lease>,
-    ) -> Result<Version, Error> {
         let state = wit::State::from(state);
         let expect = wit::Expectation::from(expect);
         self.call(Access::Write, async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
             guest
-                .call_set(store, target, &id.0, &state, expect, lease)
+                .call_set(store, target, &id.0, &state, expect, self.lease())
                 .await
         })
         .await
@@ -200,6 +217,7 @@ impl Backend {
     ///
     /// As for [`Backend::set`]; some of them may be stored then.
     pub async fn set_many(&self, states: Vec<(StateId, State)>) -> Result<u32, Error> {
+        self.refuse_under_lease()?;
         let states: Vec<(String, wit::State)> = states
             .into_iter()
             .map(|(id, state)| (id.0, state.into()))
@@ -238,19 +256,12 @@ impl Backend {
     ///
     /// As for [`Backend::set`]; [`Error::InvalidInput`] where an object would be merged into something that is none.
     pub async fn update(&self, id: &StateId, state: State) -> Result<Version, Error> {
-        self.update_under(id, state, None).await
-    }
-
-    pub(crate) async fn update_under(
-        &self,
-        id: &StateId,
-        state: State,
-        lease: Option<&wit::Lease>,
-    ) -> Result<Version, Error> {
         let state = wit::State::from(state);
         self.call(Access::Write, async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
-            guest.call_update(store, target, &id.0, &state, lease).await
+            guest
+                .call_update(store, target, &id.0, &state, self.lease())
+                .await
         })
         .await
         .map(Version::from)
@@ -271,19 +282,12 @@ impl Backend {
     ///
     /// As for [`Backend::set_if`].
     pub async fn delete_if(&self, id: &StateId, expect: Expectation) -> Result<bool, Error> {
-        self.delete_under(id, expect, None).await
-    }
-
-    pub(crate) async fn delete_under(
-        &self,
-        id: &StateId,
-        expect: Expectation,
-        lease: Option<&wit::Lease>,
-    ) -> Result<bool, Error> {
         let expect = wit::Expectation::from(expect);
         self.call(Access::Write, async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
-            guest.call_delete(store, target, &id.0, expect, lease).await
+            guest
+                .call_delete(store, target, &id.0, expect, self.lease())
+                .await
         })
         .await
     }
@@ -366,6 +370,7 @@ impl Backend {
     ///
     /// As for [`Backend::set`].
     pub async fn clear(&self) -> Result<u64, Error> {
+        self.refuse_under_lease()?;
         self.call(Access::Write, async |store, plugin, target| {
             plugin
                 .pipeline_state_store()

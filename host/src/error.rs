@@ -56,10 +56,10 @@ pub enum Error {
     /// Somebody else holds the lease of the state, or the lease under which a write was made is lost; nothing was written.
     #[error("{}", match .holder {
         Some(holder) => format!("`{}` is locked by {holder}", holder.id),
-        None => String::from("the lease is lost: it has expired, or was broken"),
+        None => String::from("the lease is lost: it has expired, or was broken; nothing was written"),
     })]
     Locked {
-        /// Who holds it; none where nobody does any more.
+        /// Who holds it; none where nobody does.
         holder: Option<Holder>,
     },
     /// The store could not be reached, or the connection broke.

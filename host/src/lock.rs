@@ -1,66 +1,78 @@
 //! Leases for people who hold them: waiting, a heartbeat, and knowing at once when one is lost.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backend::Backend;
 use crate::bindings::exports::pipeline::state::locks;
 use crate::bindings::pipeline::state::types as wit;
-use crate::{Error, Expectation, State, StateId, Version};
+use crate::{Error, StateId};
 
 /// How long a lease lasts unless it is renewed, unless told otherwise.
 const TTL: Duration = Duration::from_secs(30);
-/// The first pause between two attempts to acquire a lease; each is longer than the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// A lease is renewed so many times in its life, so that all but one of these may fail.
+const HEARTBEATS: u32 = 3;
+/// The first pause between two attempts to acquire a lease, or to renew it; each is longer than the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Who holds a lease.
+/// A lease that somebody holds, as everybody may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
     /// Whose lease it is.
     pub id: StateId,
-    /// What tells this lease from all others.
+    /// What tells this lease from all others; see [`Backend::break_lease`].
     pub token: String,
     /// Who holds it, in the holder's own words.
     pub owner: String,
     /// When it was acquired, by the store's clock, in milliseconds since 1970-01-01T00:00:00Z.
     pub acquired_at_ms: u64,
+    /// When it was acquired or renewed last, likewise.
+    pub renewed_at_ms: u64,
     /// When it ends unless it is renewed, likewise.
     pub expires_at_ms: u64,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = if self.owner.is_empty() {
-            "somebody"
-        } else {
-            &self.owner
+        let owner = match self.owner.is_empty() {
+            true => "somebody without a name",
+            false => &self.owner,
         };
-        write!(out, "{owner} (token {})", self.token)
+        let time = |ms| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms));
+        write!(
+            out,
+            "{owner} since {}, until {} unless renewed (token {})",
+            time(self.acquired_at_ms),
+            time(self.expires_at_ms),
+            self.token
+        )
     }
 }
 
-impl From<wit::Holder> for Holder {
-    fn from(holder: wit::Holder) -> Holder {
+impl From<wit::Lease> for Holder {
+    fn from(lease: wit::Lease) -> Holder {
         Holder {
-            id: StateId::from(holder.id),
-            token: holder.token,
-            owner: holder.owner,
-            acquired_at_ms: holder.acquired_at_ms,
-            expires_at_ms: holder.expires_at_ms,
+            id: StateId::from(lease.id),
+            token: lease.token,
+            owner: lease.owner,
+            acquired_at_ms: lease.acquired_at_ms,
+            renewed_at_ms: lease.renewed_at_ms,
+            expires_at_ms: lease.expires_at_ms,
         }
     }
 }
 
-/// A lease that is to be acquired: awaiting it gives a [`Lease`], or [`Error::Locked`] with the holder.
+/// A lease that is to be acquired. Awaiting it gives a [`Lease`], or [`Error::Locked`] with the holder; [`Lock::hold`] holds it
+/// around a piece of work. Meltano's `acquire_lock`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -73,10 +85,12 @@ impl From<wit::Holder> for Holder {
 ///
 /// let id = StateId::from("dev:tap-a-to-target-b");
 /// let lease = backend.lock(&id).owner("run 42").wait(Duration::from_secs(30)).await?;
-/// assert!(matches!(backend.lock(&id).await, Err(Error::Locked { holder: Some(holder) }) if holder.owner == "run 42"));
 ///
-/// // Renewed in the background until it is released or dropped. Writes by it are refused once it is lost.
-/// lease.update(State { completed: None, partial: Some(r#"{"a": 1}"#.to_owned()) }).await?;
+/// let other = backend.lock(&id).await;
+/// assert!(matches!(other, Err(Error::Locked { holder: Some(holder) }) if holder.owner == "run 42"));
+///
+/// // It is renewed in the background. What is written through it is refused once it is lost.
+/// lease.backend().update(&id, State { completed: None, partial: Some(r#"{"a": 1}"#.to_owned()) }).await?;
 /// lease.release().await?;
 /// # Ok(())
 /// # }
@@ -107,7 +121,8 @@ impl Lock {
         self
     }
 
-    /// After which time without a renewal somebody else may have it; 30 s unless told otherwise, from 1 s to 24 h.
+    /// After which time without a renewal somebody else may have it: from 2 s to 24 h, 30 s unless told otherwise. It is
+    /// renewed after a third of that.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
         self.ttl = ttl;
         self
@@ -119,6 +134,47 @@ impl Lock {
         self
     }
 
+    /// Acquires the lease, does some work, and releases the lease, however the work ends.
+    ///
+    /// The work is dropped at its next `await` once the lease is lost. It gets the store through which its writes are refused
+    /// then: see [`Lease::backend`].
+    ///
+    /// # Errors
+    ///
+    /// That of the work, whatever becomes of the lease; [`Error::Locked`] where the lease can't be had, or was lost. If the work
+    /// is done and the lease can't be released, that is no error: it ends by itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = harness::ClickHouse::start()?;
+    /// # let plugins = pipeline_state::Plugins::builder().build().await?;
+    /// # let backend = plugins.open(&server.uri("x"), &pipeline_state::Settings::new())?;
+    /// # use pipeline_state::{Error, State, StateId};
+    /// let id = StateId::from("dev:tap-a-to-target-b");
+    /// let run = async |store: pipeline_state::Backend| {
+    ///     let before = store.get(&id).await?;
+    ///     assert!(before.is_none());
+    ///     store.set(&id, State::from_json(r#"{"completed": {"a": 1}}"#)?).await
+    /// };
+    /// backend.lock(&id).owner("run 43").hold(run).await?;
+    /// assert!(backend.holders("*").await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn hold<T, E: From<Error>>(
+        self,
+        work: impl AsyncFnOnce(Backend) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let lease = self.await?;
+        let done = tokio::select! {
+            done = work(lease.backend()) => done,
+            lost = lease.lost() => Err(E::from(lost)),
+        };
+        let _ends_by_itself = lease.release().await;
+        done
+    }
+
     async fn acquire(self) -> Result<Lease, Error> {
         let deadline = Instant::now() + self.wait;
         let request = locks::Request {
@@ -127,16 +183,17 @@ impl Lock {
         };
         let mut pause = FIRST_PAUSE;
         loop {
-            // The store counts from a moment after this one.
+            // The store begins to count after this moment.
             let expires = Instant::now() + self.ttl;
-            match self.backend.acquire_lease(&self.id, &request).await {
-                Ok(lease) => return Ok(Lease::hold(self, lease, expires)),
-                Err(error @ Error::Locked { .. }) if Instant::now() + pause >= deadline => {
-                    return Err(error);
-                }
-                Err(Error::Locked { .. }) => sleep(pause).await,
-                Err(error) => return Err(error),
+            let error = match self.backend.acquire_lease(&self.id, &request).await {
+                Ok(lease) => return Ok(Lease::new(self, lease, expires)),
+                Err(error) => error,
+            };
+            if !matches!(error, Error::Locked { .. }) || Instant::now() >= deadline {
+                return Err(error);
             }
+            let rest = deadline.saturating_duration_since(Instant::now());
+            sleep(pause.min(rest)).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
     }
@@ -155,8 +212,8 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A lease that is held. It is renewed in the background for as long as this exists, and released when it is dropped,
-/// as far as that is possible then; [`Lease::release`] tells whether it was.
+/// A lease that is held. It is renewed in the background as long as this exists, and released when it is dropped, as far as
+/// that is possible then; [`Lease::release`] tells whether it was.
 pub struct Lease {
     shared: Arc<Shared>,
     heartbeat: JoinHandle<()>,
@@ -166,10 +223,18 @@ pub struct Lease {
 struct Shared {
     backend: Backend,
     id: StateId,
+    token: String,
     ttl: Duration,
-    current: Mutex<wit::Lease>,
-    /// Why it was lost.
+    current: Mutex<Current>,
+    /// Why it was lost, once it was.
     lost: watch::Sender<Option<Lost>>,
+}
+
+/// What is known of a lease.
+struct Current {
+    lease: wit::Lease,
+    /// Whether it is as the store has it: not where a renewal failed, which may have been stored all the same.
+    certain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -190,12 +255,16 @@ impl Lost {
 }
 
 impl Lease {
-    fn hold(lock: Lock, lease: wit::Lease, expires: Instant) -> Lease {
+    fn new(lock: Lock, lease: wit::Lease, expires: Instant) -> Lease {
         let shared = Arc::new(Shared {
             backend: lock.backend,
             id: lock.id,
+            token: lease.token.clone(),
             ttl: lock.ttl,
-            current: Mutex::new(lease),
+            current: Mutex::new(Current {
+                lease,
+                certain: true,
+            }),
             lost: watch::Sender::new(None),
         });
         let heartbeat = tokio::spawn(keep(Arc::clone(&shared), expires));
@@ -211,9 +280,15 @@ impl Lease {
         &self.shared.id
     }
 
-    /// What tells it from all others: what [`Backend::break_lease`] asks for.
-    pub fn token(&self) -> String {
-        self.shared.current().token.clone()
+    /// What tells it from all others: what [`Backend::under_lease`] and [`Backend::break_lease`] ask for.
+    pub fn token(&self) -> &str {
+        &self.shared.token
+    }
+
+    /// The store, with this lease: what is written through it is refused by the store once the lease has ended, also where this
+    /// process was paused and has not noticed. See [`Backend::under_lease`].
+    pub fn backend(&self) -> Backend {
+        self.shared.backend.under_lease(self.token())
     }
 
     /// Whether it is known to be lost.
@@ -232,52 +307,6 @@ impl Lease {
         }
     }
 
-    /// Stores the state under this lease: refused once it is lost.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Backend::set_if`], and [`Error::Locked`].
-    pub async fn set(&self, state: State, expect: Expectation) -> Result<Version, Error> {
-        let lease = self.live()?;
-        self.shared
-            .backend
-            .set_under(self.id(), state, expect, Some(&lease))
-            .await
-    }
-
-    /// Updates the state under this lease: refused once it is lost.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Backend::update`], and [`Error::Locked`].
-    pub async fn update(&self, state: State) -> Result<Version, Error> {
-        let lease = self.live()?;
-        self.shared
-            .backend
-            .update_under(self.id(), state, Some(&lease))
-            .await
-    }
-
-    /// Deletes the state under this lease: refused once it is lost.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Backend::delete_if`], and [`Error::Locked`].
-    pub async fn delete(&self, expect: Expectation) -> Result<bool, Error> {
-        let lease = self.live()?;
-        self.shared
-            .backend
-            .delete_under(self.id(), expect, Some(&lease))
-            .await
-    }
-
-    fn live(&self) -> Result<wit::Lease, Error> {
-        match self.shared.lost.borrow().clone() {
-            Some(lost) => Err(lost.error()),
-            None => Ok(self.shared.current().clone()),
-        }
-    }
-
     /// Gives it back. One that is lost already needs no giving back.
     ///
     /// # Errors
@@ -286,41 +315,44 @@ impl Lease {
     pub async fn release(mut self) -> Result<(), Error> {
         self.released = true;
         self.heartbeat.abort();
-        if self.is_lost() {
-            return Ok(());
-        }
-        let lease = self.shared.current().clone();
-        self.shared.backend.release_lease(&lease).await
+        release(&self.shared).await
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.heartbeat.abort();
-        if self.released || self.is_lost() {
+        if self.released {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let shared = Arc::clone(&self.shared);
-            runtime.spawn(async move {
-                let lease = shared.current().clone();
-                // Where it fails, the lease ends by itself, after its time.
-                let _ = shared.backend.release_lease(&lease).await;
-            });
+            // Where it fails, the lease ends by itself.
+            runtime.spawn(async move { release(&shared).await });
         }
     }
 }
 
-impl Shared {
-    fn current(&self) -> MutexGuard<'_, wit::Lease> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+async fn release(shared: &Shared) -> Result<(), Error> {
+    let current = shared.current.lock().await;
+    if shared.lost.borrow().is_some() {
+        return Ok(());
+    }
+    match current.certain {
+        true => shared.backend.release_lease(&current.lease).await,
+        // The store may have a later step of it: it is looked for.
+        false => shared
+            .backend
+            .break_lease(&shared.id, &shared.token)
+            .await
+            .map(drop),
     }
 }
 
-/// Renews a lease three times in its life, so that two renewals may fail.
+/// Renews a lease until that does not succeed any more.
 async fn keep(shared: Arc<Shared>, mut expires: Instant) {
     loop {
-        sleep(shared.ttl / 3).await;
+        sleep(shared.ttl / HEARTBEATS).await;
         let lost = tokio::select! {
             renewed = renew(&shared) => match renewed {
                 Ok(until) => {
@@ -340,20 +372,28 @@ async fn keep(shared: Arc<Shared>, mut expires: Instant) {
 async fn renew(shared: &Shared) -> Result<Instant, Option<Holder>> {
     let mut pause = FIRST_PAUSE;
     loop {
+        let mut current = shared.current.lock().await;
+        let before = current.certain;
+        // Until it is answered: this may be dropped while it is on its way.
+        current.certain = false;
         let until = Instant::now() + shared.ttl;
-        let lease = shared.current().clone();
-        match shared
+        let renewed = shared
             .backend
-            .renew_lease(&lease, milliseconds(shared.ttl))
-            .await
-        {
+            .renew_lease(&current.lease, milliseconds(shared.ttl))
+            .await;
+        match renewed {
             Ok(lease) => {
-                *shared.current() = lease;
+                *current = Current {
+                    lease,
+                    certain: true,
+                };
                 return Ok(until);
             }
             Err(Error::Locked { holder }) => return Err(holder),
-            Err(_passing) => sleep(pause).await,
+            Err(error) => current.certain = before && error.outcome() == crate::Outcome::NotApplied,
         }
+        drop(current);
+        sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,5 +1,6 @@
 //! The arguments, and where the URI comes from.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,12 +24,14 @@ Exit codes:
    5  unknown user or wrong password       13  the plugin asked for a forbidden origin
    6  the user may not do this             14  the plugin broke off
    7  the store can't be reached           15  the stored state is not the expected one
+                                           16  somebody else holds the lease, or it is lost
 
 Examples:
   export PIPELINE_STATE_URI=clickhouse://app:secret@localhost:8123/analytics
   pipeline-state set dev:tap-a-to-target-b '{\"completed\": {\"singer_state\": {\"bookmarks\": {}}}}'
   pipeline-state get dev:tap-a-to-target-b
-  pipeline-state list --pattern 'dev:*'";
+  pipeline-state list --pattern 'dev:*'
+  pipeline-state lock run dev:tap-a-to-target-b --wait 5m -- meltano run tap-a target-b";
 
 /// Keeps the state of pipelines in any store, through a sandboxed plugin that the scheme of the URI chooses
 #[derive(Parser)]
@@ -76,11 +79,15 @@ pub(super) enum Command {
         /// Read the state from a file; - is stdin
         #[arg(long, value_name = "FILE")]
         input_file: Option<PathBuf>,
+        #[command(flatten)]
+        lease: LeaseArgs,
     },
     /// Delete one state
     Delete {
         /// Whose state
         id: StateId,
+        #[command(flatten)]
+        lease: LeaseArgs,
     },
     /// Print the last versions of a state, the newest first
     History {
@@ -96,7 +103,12 @@ pub(super) enum Command {
         id: StateId,
         /// The version, as `history` prints it
         version: Version,
+        #[command(flatten)]
+        lease: LeaseArgs,
     },
+    /// Show, hold and end leases: who may work on a state now
+    #[command(subcommand)]
+    Lock(LockCommand),
     /// Look at the store, the user and the table, and say what is wrong and what to do
     Doctor,
     /// Bring the tables up to date; changes no state
@@ -106,10 +118,68 @@ pub(super) enum Command {
         /// Really do it
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        lease: LeaseArgs,
     },
     /// Show which plugins there are, or what a file is
     #[command(subcommand)]
     Plugins(PluginsCommand),
+}
+
+/// What a write does about leases.
+#[derive(clap::Args)]
+pub(super) struct LeaseArgs {
+    /// Write also while somebody else holds the lease of the state
+    #[arg(long)]
+    pub(super) ignore_lock: bool,
+}
+
+#[derive(Subcommand)]
+pub(super) enum LockCommand {
+    /// Print the leases that are held: ID, acquired, ends, token, owner
+    Show {
+        /// Only of this state, or of those that match the pattern
+        #[arg(value_name = "ID", default_value = "*", hide_default_value = true)]
+        pattern: String,
+    },
+    /// End a lease whose holder is gone; what it still writes is refused
+    Break {
+        /// Whose state
+        id: StateId,
+        /// Which lease, as `lock show` prints it: never a newer one
+        token: String,
+    },
+    /// Run a command, and hold the lease of a state as long as it runs
+    ///
+    /// Nobody else gets the lease meanwhile. It is renewed in the background; if it is lost all the same, the command is stopped.
+    /// Signals are passed on, and the exit code is the command's. What it writes with pipeline-state to this
+    /// state is refused once the lease is lost.
+    Run(RunArgs),
+    /// Becomes a command that ends when its parent does
+    #[command(hide = true)]
+    Exec {
+        parent: u32,
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
+}
+
+#[derive(clap::Args)]
+pub(super) struct RunArgs {
+    /// Whose state
+    pub(super) id: StateId,
+    /// How long to wait for the lease where somebody else holds it, for example 30s or 5m
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(super) wait: Duration,
+    /// After which time without a sign of life somebody else may have it
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(super) ttl: Duration,
+    /// Who holds it, for people [default: user, host and process]
+    #[arg(long)]
+    pub(super) owner: Option<String>,
+    /// The command and its arguments
+    #[arg(required = true, last = true)]
+    pub(super) command: Vec<OsString>,
 }
 
 #[derive(Subcommand)]

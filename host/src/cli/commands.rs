@@ -65,7 +65,7 @@ pub(super) async fn history(backend: &Backend, id: &StateId, limit: u32) -> Resu
     Ok(out.flush()?)
 }
 
-fn utc(milliseconds: u64) -> String {
+pub(super) fn utc(milliseconds: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_millis(milliseconds);
     humantime::format_rfc3339_millis(time).to_string()
 }

@@ -1,5 +1,6 @@
 //! Why a command failed: what is told, and the exit code for its kind.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use pipeline_state::{Error, Outcome, Version};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("{error}{}", doubt(.error))]
+    #[error("{error}{}", hint(.error))]
     Backend {
         #[from]
         error: Error,
@@ -21,6 +22,12 @@ pub(super) enum Failure {
         count => format!("there are {count} problems"),
     })]
     Problems(usize),
+    #[error(
+        "the lease of `{id}` with the token {token} is not held any more; see `pipeline-state lock show`"
+    )]
+    NoSuchLease { id: String, token: String },
+    #[error("{}: {error}", .program.display())]
+    NotStarted { program: OsString, error: io::Error },
     #[error("{path}: {error}", path = .path.display())]
     File { path: PathBuf, error: io::Error },
     #[error("{0}")]
@@ -29,13 +36,22 @@ pub(super) enum Failure {
     NotForced,
 }
 
-/// A write whose fate is not known must not look like one that did nothing.
-fn doubt(error: &Error) -> &'static str {
-    match error.outcome() {
-        Outcome::NotApplied => "",
-        Outcome::Unknown => {
-            "; the change may have been stored or not: read it back before you try again"
-        }
+/// What to do. A write whose fate is not known must not look like one that did nothing.
+fn hint(error: &Error) -> String {
+    match (error, error.outcome()) {
+        (_, Outcome::Unknown) => String::from(
+            "; the change may have been stored or not: read it back before you try again",
+        ),
+        (
+            Error::Locked {
+                holder: Some(holder),
+            },
+            _,
+        ) => format!(
+            "; wait for it (`lock run --wait`), or end it: pipeline-state lock break '{}' {}",
+            holder.id, holder.token
+        ),
+        _ => String::new(),
     }
 }
 
@@ -45,7 +61,14 @@ impl Failure {
         match self {
             Failure::Io(_) | Failure::File { .. } => 1,
             Failure::NotForced => 2,
-            Failure::NoSuchState(_) | Failure::NoSuchVersion { .. } => 3,
+            Failure::NoSuchState(_)
+            | Failure::NoSuchVersion { .. }
+            | Failure::NoSuchLease { .. } => 3,
+            // A shell's rule.
+            Failure::NotStarted { error, .. } => match error.kind() {
+                io::ErrorKind::NotFound => 127,
+                _ => 126,
+            },
             // What is wrong is told one by one, each of another kind.
             Failure::Problems(_) => 1,
             Failure::Backend { error } => match error {
@@ -62,6 +85,7 @@ impl Failure {
                 Error::OriginDenied { .. } => 13,
                 Error::PluginFailed { .. } => 14,
                 Error::Conflict { .. } => 15,
+                Error::Locked { .. } => 16,
                 _ => 1,
             },
         }

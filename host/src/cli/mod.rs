@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod failure;
+mod lock;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -13,14 +14,14 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use args::{Args, Command, PluginsCommand};
+use args::{Args, Command, LockCommand, PluginsCommand};
 use failure::Failure;
 
 pub(crate) fn main() -> ExitCode {
     let args = Args::parse();
     log(args.verbose);
     match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         // The reader of a pipe has seen enough (`pipeline-state list | head`).
         Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
@@ -51,7 +52,10 @@ fn log(verbose: u8) {
         .init();
 }
 
-fn run(args: Args) -> Result<(), Failure> {
+fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Command::Lock(LockCommand::Exec { parent, command }) = &args.command {
+        return Err(lock::exec(*parent, command));
+    }
     // One thread is enough for one call at a time, and starts faster than several.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,31 +63,59 @@ fn run(args: Args) -> Result<(), Failure> {
         .block_on(dispatch(args))
 }
 
-async fn dispatch(args: Args) -> Result<(), Failure> {
+async fn dispatch(args: Args) -> Result<ExitCode, Failure> {
     match &args.command {
-        Command::Plugins(PluginsCommand::List) => commands::plugins_list(&load(&args).await?),
+        // It ends as its command does.
+        Command::Lock(LockCommand::Run(run)) => lock::run(&open(&args).await?, run).await,
+        command => execute(&args, command).await.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+async fn execute(args: &Args, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Plugins(PluginsCommand::List) => commands::plugins_list(&load(args).await?),
         Command::Plugins(PluginsCommand::Inspect { file }) => {
             commands::plugins_inspect(Plugins::builder().inspect(file).await?)
         }
-        Command::List { pattern } => commands::list(&open(&args).await?, pattern).await,
-        Command::Get { id } => commands::get(&open(&args).await?, id).await,
+        Command::List { pattern } => commands::list(&open(args).await?, pattern).await,
+        Command::Get { id } => commands::get(&open(args).await?, id).await,
         Command::Set {
             id,
             state,
             input_file,
+            lease,
         } => {
             // Before the store is opened: bad input is told without a server.
             let state = commands::read_state(state.as_deref(), input_file.as_deref())?;
-            commands::set(&open(&args).await?, id, state).await
+            let backend = lock::for_writing(open(args).await?, id, lease).await?;
+            commands::set(&backend, id, state).await
         }
-        Command::Delete { id } => commands::delete(&open(&args).await?, id).await,
-        Command::History { id, limit } => commands::history(&open(&args).await?, id, *limit).await,
-        Command::Restore { id, version } => {
-            commands::restore(&open(&args).await?, id, *version).await
+        Command::Delete { id, lease } => {
+            let backend = lock::for_writing(open(args).await?, id, lease).await?;
+            commands::delete(&backend, id).await
         }
-        Command::Doctor => commands::doctor(&open(&args).await?).await,
-        Command::Migrate => commands::migrate(&open(&args).await?).await,
-        Command::Clear { force } => commands::clear(&open(&args).await?, *force).await,
+        Command::History { id, limit } => commands::history(&open(args).await?, id, *limit).await,
+        Command::Restore { id, version, lease } => {
+            let backend = lock::for_writing(open(args).await?, id, lease).await?;
+            commands::restore(&backend, id, *version).await
+        }
+        Command::Lock(LockCommand::Show { pattern }) => {
+            lock::show(&open(args).await?, pattern).await
+        }
+        Command::Lock(LockCommand::Break { id, token }) => {
+            lock::end(&open(args).await?, id, token).await
+        }
+        // They are not for here: see `dispatch` and `run`.
+        Command::Lock(LockCommand::Run(_) | LockCommand::Exec { .. }) => Ok(()),
+        Command::Doctor => commands::doctor(&open(args).await?).await,
+        Command::Migrate => commands::migrate(&open(args).await?).await,
+        Command::Clear { force, lease } => {
+            let backend = open(args).await?;
+            if *force && !lease.ignore_lock {
+                lock::refuse_held(&backend, "*").await?;
+            }
+            commands::clear(&backend, *force).await
+        }
     }
 }
 

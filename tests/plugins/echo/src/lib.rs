@@ -34,7 +34,7 @@ use bindings::exports::pipeline::state::store::{
     Entry, Error, Expectation, Guest as Store, IdPage, Page, State, StateId, Target,
 };
 use bindings::exports::pipeline::state::{history, locks, maintenance};
-use bindings::pipeline::state::types::{Failure, Holder, Lease, Outcome};
+use bindings::pipeline::state::types::{Failure, Lease, Outcome};
 use bindings::wasi::http::outgoing_handler;
 use bindings::wasi::http::types::{Fields, OutgoingRequest, Scheme};
 
@@ -119,7 +119,7 @@ impl Store for Echo {
         id: StateId,
         _: State,
         _: Expectation,
-        _: Option<Lease>,
+        _: Option<String>,
     ) -> Result<u64, Error> {
         match id.as_str() {
             "trap" => core::arch::wasm32::unreachable(),
@@ -132,11 +132,11 @@ impl Store for Echo {
         Err(keeps_nothing())
     }
 
-    fn update(_: Target, _: StateId, _: State, _: Option<Lease>) -> Result<u64, Error> {
+    fn update(_: Target, _: StateId, _: State, _: Option<String>) -> Result<u64, Error> {
         Err(keeps_nothing())
     }
 
-    fn delete(_: Target, _: StateId, _: Expectation, _: Option<Lease>) -> Result<bool, Error> {
+    fn delete(_: Target, _: StateId, _: Expectation, _: Option<String>) -> Result<bool, Error> {
         Ok(false)
     }
 
@@ -158,7 +158,7 @@ impl locks::Guest for Echo {
         Ok(())
     }
 
-    fn inspect(_: Target, _: String) -> Result<Vec<Holder>, Error> {
+    fn inspect(_: Target, _: String) -> Result<Vec<Lease>, Error> {
         Ok(Vec::new())
     }
 

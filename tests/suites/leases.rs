@@ -1,0 +1,1 @@
+//! Leases, against a real ClickHouse.
