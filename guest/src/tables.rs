@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Outside, is_missing};
 use crate::error::{Error, ServerError};
+use crate::options::Lock;
 use crate::response::{Response, code};
 use crate::rows;
 use crate::sql::{self, Request};
@@ -92,6 +93,11 @@ impl<O: Outside> Client<'_, O> {
         if !self.exists(&deleted)? {
             self.create(&sql::create_deleted(to)?)?;
             done.push(format!("created the table {deleted}"));
+        }
+        let lease = to.table.lease();
+        if to.options.lock == Lock::Table && !self.exists(&lease)? {
+            self.create(&sql::create_leases(to)?)?;
+            done.push(format!("created the table {lease}"));
         }
         let tombstones = rows::count(&self.send(&sql::count_tombstones(to)?)?)?;
         if tombstones > 0 {

@@ -128,7 +128,7 @@ impl Lock {
         self
     }
 
-    /// How long to wait for it where somebody else holds it; not at all unless told otherwise.
+    /// How long to wait for it where somebody else holds it, or the store can't be reached; not at all unless told otherwise.
     pub fn wait(mut self, wait: Duration) -> Lock {
         self.wait = wait;
         self
@@ -176,7 +176,7 @@ impl Lock {
     }
 
     async fn acquire(self) -> Result<Lease, Error> {
-        let deadline = Instant::now() + self.wait;
+        let deadline = after(self.wait);
         let request = locks::Request {
             ttl_ms: milliseconds(self.ttl),
             owner: self.owner.clone(),
@@ -184,12 +184,16 @@ impl Lock {
         let mut pause = FIRST_PAUSE;
         loop {
             // The store begins to count after this moment.
-            let expires = Instant::now() + self.ttl;
+            let expires = after(self.ttl);
             let error = match self.backend.acquire_lease(&self.id, &request).await {
                 Ok(lease) => return Ok(Lease::new(self, lease, expires)),
                 Err(error) => error,
             };
-            if !matches!(error, Error::Locked { .. }) || Instant::now() >= deadline {
+            let passes = matches!(
+                error,
+                Error::Locked { .. } | Error::Unavailable { .. } | Error::TimedOut { .. }
+            );
+            if !passes || Instant::now() >= deadline {
                 return Err(error);
             }
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -206,6 +210,11 @@ impl IntoFuture for Lock {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.acquire())
     }
+}
+
+fn after(time: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    Instant::now() + time.min(YEAR)
 }
 
 fn milliseconds(time: Duration) -> u64 {
@@ -376,7 +385,7 @@ async fn renew(shared: &Shared) -> Result<Instant, Option<Holder>> {
         let before = current.certain;
         // Until it is answered: this may be dropped while it is on its way.
         current.certain = false;
-        let until = Instant::now() + shared.ttl;
+        let until = after(shared.ttl);
         let renewed = shared
             .backend
             .renew_lease(&current.lease, milliseconds(shared.ttl))

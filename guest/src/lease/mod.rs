@@ -80,6 +80,9 @@ impl Reading {
 pub(crate) struct Step<'a> {
     /// The lease as it was before, but for its new holder where it is acquired.
     pub(crate) lease: &'a Lease,
+    /// Whether it is the first one of its chain. Its epoch is the clock, so that it lies above all steps of a chain whose rows
+    /// somebody has deleted, also above those that its last holder still makes.
+    first: bool,
     /// The names of the steps before, where they are known.
     before: &'a str,
     pub(crate) ttl_ms: i64,
@@ -139,10 +142,11 @@ impl<O: Outside> Client<'_, O> {
         let mut generation = 0;
         for _ in 0..TRIES {
             let Reading { last, now_ms } = self.free_lease(id)?;
-            let (epoch, before) = last.map_or_else(
-                || (0, String::new()),
-                |last| (last.lease.epoch, last.writes),
-            );
+            let first = last.is_none();
+            let (epoch, before) = match last {
+                Some(last) => (last.lease.epoch, last.writes),
+                None => (now_ms, String::new()),
+            };
             let lease = Lease {
                 id: id.to_owned(),
                 token: token.clone(),
@@ -154,6 +158,7 @@ impl<O: Outside> Client<'_, O> {
             };
             let step = Step {
                 lease: &lease,
+                first,
                 before: &before,
                 ttl_ms,
                 released: false,
@@ -180,6 +185,7 @@ impl<O: Outside> Client<'_, O> {
         self.check_mode()?;
         let end = Step {
             lease,
+            first: false,
             before: "",
             ttl_ms: 0,
             released: true,
@@ -238,6 +244,7 @@ impl<O: Outside> Client<'_, O> {
         for _ in 0..TRIES {
             let step = Step {
                 lease: &lease,
+                first: false,
                 before: &before,
                 ttl_ms,
                 released,

@@ -58,10 +58,11 @@ impl<O: Outside> Client<'_, O> {
     }
 
     fn insert_step(&self, step: &Step<'_>, name: Name) -> Result<(), Error> {
-        let (from, to) = versions(step);
-        let before = writes::after(from, step.before);
-        let token = format!("{}/{to}/{}", step.lease.id, step.generation);
-        let writes = writes::add(&before, to, name);
+        let Sent { version, from, .. } = sent(step, name);
+        let before = from.map_or_else(String::new, |from| writes::after(from, step.before));
+        let of = from.map_or_else(|| "new".to_owned(), |_| version.to_string());
+        let token = format!("{}/{of}/{}", step.lease.id, step.generation);
+        let writes = writes::add(&before, version, name);
         let request = sql::insert_step(self.connection, step, &writes, &token)?;
         match self.send(&request) {
             Err(Error::Server(error)) if is_missing(&error) => {
@@ -73,16 +74,11 @@ impl<O: Outside> Client<'_, O> {
     }
 
     fn confirm_step(&self, step: &Step<'_>, name: Name) -> Result<Made, Error> {
-        let (from, version) = versions(step);
-        let sent = Sent {
-            name,
-            version,
-            from: Some(from),
-        };
+        let sent = sent(step, name);
         let look = || {
             let answer = self.send(&sql::confirm_step(self.connection, &step.lease.id)?)?;
             let (rows, made) = rows::confirmed_steps(&answer)?;
-            Ok((writes::fate(&rows, sent), made.get(&version).copied()))
+            Ok((writes::fate(&rows, sent), made.get(&sent.version).copied()))
         };
         let mut seen = look()?;
         if seen.0 == Fate::Dropped {
@@ -101,9 +97,13 @@ impl<O: Outside> Client<'_, O> {
     }
 }
 
-/// The epoch from which a step is made, and its own.
-fn versions(step: &Step<'_>) -> (Version, Version) {
-    (Version::new(step.lease.epoch), Version::new(step.epoch()))
+/// Epochs are to a chain of steps what versions are to the writes of a state.
+fn sent(step: &Step<'_>, name: Name) -> Sent {
+    Sent {
+        name,
+        version: Version::new(step.epoch()),
+        from: (!step.first).then(|| Version::new(step.lease.epoch)),
+    }
 }
 
 fn is_late(error: &Error) -> bool {

@@ -49,7 +49,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Args::parse().task {
-        Task::Setup => setup::setup(),
+        Task::Setup => setup::for_tests(),
         Task::Clickhouse { port } => clickhouse::clickhouse(port),
         Task::Demo => setup::setup().and_then(|()| demo::demo()),
         Task::Bench { quick } => setup::setup().and_then(|()| {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
                 run::cargo(&["run", "--release", "--locked", "--package", "bench", "--"]);
             run::step(bench.args(quick.then_some("--quick")))
         }),
-        Task::Test { quick, args } => setup::setup().and_then(|()| test::test(quick, &args)),
+        Task::Test { quick, args } => setup::for_tests().and_then(|()| test::test(quick, &args)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

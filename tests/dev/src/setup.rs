@@ -10,6 +10,7 @@ use std::time::Duration;
 use component_build::{
     TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, linker_package, rustup, toolchain,
 };
+use harness::ZooKeeper;
 
 use crate::run::{capture, step, within};
 
@@ -46,6 +47,21 @@ pub(crate) fn setup() -> Result<(), String> {
         prepared => prepared,
     }
     .map_err(|error| error.to_string())
+}
+
+/// [`setup`], and what some tests need beside that.
+pub(crate) fn for_tests() -> Result<(), String> {
+    setup()?;
+    if ZooKeeper::is_installed() {
+        println!("ZooKeeper: this machine has one for tests");
+        return Ok(());
+    }
+    println!("ZooKeeper: installing one for tests, from Debian's packages");
+    if let Err(why) = apt_install(&ZooKeeper::PACKAGES) {
+        // The tests that take one fail and say what to install; all others can run.
+        println!("  {why}");
+    }
+    Ok(())
 }
 
 fn install(forced: &str) -> Result<(), String> {

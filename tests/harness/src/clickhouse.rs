@@ -1,6 +1,7 @@
 //! A real ClickHouse server that ends with the process that started it.
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::wheel;
+use crate::{ZooKeeper, wheel};
 
 /// Names a server to use instead of starting one: `http://user:password@host:port`.
 pub const GIVEN_VARIABLE: &str = "PIPELINE_STATE_TEST_CLICKHOUSE";
@@ -85,6 +86,25 @@ struct Process {
     stdin: Option<ChildStdin>,
 }
 
+/// What a server is to be like.
+struct Wanted<'a> {
+    /// 0 is any free one.
+    port: u16,
+    zone: &'a str,
+    /// Settings of the server beside those that all have, as a file of its configuration.
+    more: Option<String>,
+}
+
+impl Default for Wanted<'_> {
+    fn default() -> Self {
+        Wanted {
+            port: 0,
+            zone: "UTC",
+            more: None,
+        }
+    }
+}
+
 /// Installs what [`ClickHouse::start`] needs, if it needs anything, so that it does not take long then.
 ///
 /// # Errors
@@ -117,7 +137,10 @@ impl ClickHouse {
     ///
     /// Where none can be started.
     pub fn start_on(port: u16) -> Result<ClickHouse, Error> {
-        ClickHouse::start_with(port, "UTC")
+        ClickHouse::start_with(&Wanted {
+            port,
+            ..Wanted::default()
+        })
     }
 
     /// A new server whose time zone is `zone`, for example `America/New_York`.
@@ -126,16 +149,45 @@ impl ClickHouse {
     ///
     /// Where none can be started.
     pub fn start_in(zone: &str) -> Result<ClickHouse, Error> {
-        ClickHouse::start_with(0, zone)
+        ClickHouse::start_with(&Wanted {
+            zone,
+            ..Wanted::default()
+        })
     }
 
-    fn start_with(port: u16, zone: &str) -> Result<ClickHouse, Error> {
-        let mut result = launch(port, zone);
+    /// A new server on this ZooKeeper, which tables of the engine KeeperMap need. Several can share it, each with a
+    /// `name` of its own, which is also its macro `{replica}`.
+    ///
+    /// ```
+    /// let zookeeper = harness::ZooKeeper::start()?;
+    /// let first = harness::ClickHouse::start_replica(&zookeeper, "r1")?;
+    /// let second = harness::ClickHouse::start_replica(&zookeeper, "r2")?;
+    /// for server in [&first, &second] {
+    ///     server.query("CREATE DATABASE shared")?;
+    ///     server.query("CREATE TABLE shared.t (k String) ENGINE = KeeperMap('/t') PRIMARY KEY k")?;
+    /// }
+    /// first.query("INSERT INTO shared.t VALUES ('seen')")?;
+    /// assert_eq!(second.query("SELECT k FROM shared.t")?, "seen\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Where none can be started.
+    pub fn start_replica(zookeeper: &ZooKeeper, name: &str) -> Result<ClickHouse, Error> {
+        ClickHouse::start_with(&Wanted {
+            more: Some(replica_settings(zookeeper, name)),
+            ..Wanted::default()
+        })
+    }
+
+    fn start_with(wanted: &Wanted) -> Result<ClickHouse, Error> {
+        let mut result = launch(wanted);
         for _ in 1..TRIES {
-            if port != 0 || result.is_ok() {
+            if wanted.port != 0 || result.is_ok() {
                 break;
             }
-            result = launch(port, zone);
+            result = launch(wanted);
         }
         let (process, port) = result?;
         let owned = |(name, password): (&str, &str)| (name.to_owned(), password.to_owned());
@@ -255,7 +307,7 @@ impl Drop for ClickHouse {
 }
 
 /// Starts a server and waits until it answers.
-fn launch(port: u16, zone: &str) -> Result<(Process, u16), Error> {
+fn launch(wanted: &Wanted) -> Result<(Process, u16), Error> {
     let script = workspace().join("tests/clickhouse/server.py");
     let program = installed();
     let python = match program {
@@ -266,6 +318,13 @@ fn launch(port: u16, zone: &str) -> Result<(Process, u16), Error> {
         .prefix("pipeline-state-clickhouse-")
         .tempdir()
         .map_err(|error| Error::file(&env::temp_dir(), error))?;
+    if let Some(settings) = &wanted.more {
+        // The server reads what is in there after its main file.
+        let more = folder.path().join("config.d");
+        fs::create_dir(&more)
+            .and_then(|()| fs::write(more.join("more.xml"), settings))
+            .map_err(|error| Error::file(&more, error))?;
+    }
     let mut child = Command::new(&python)
         .arg(&script)
         .stdin(Stdio::piped())
@@ -281,15 +340,15 @@ fn launch(port: u16, zone: &str) -> Result<(Process, u16), Error> {
     if let Some(writer) = writer.as_object_mut() {
         writer.insert("grants".to_owned(), WRITER_GRANTS.as_slice().into());
     }
-    let wanted = serde_json::json!({
+    let told = serde_json::json!({
         // From here on the script removes it.
         "folder": folder.keep(),
-        "port": port,
+        "port": wanted.port,
         "program": program,
-        "zone": zone,
+        "zone": wanted.zone,
         "users": [user(USER, false), user(READER, true), writer],
     });
-    writeln!(stdin, "{wanted}").map_err(lost)?;
+    writeln!(stdin, "{told}").map_err(lost)?;
 
     for line in BufReader::new(stdout).lines() {
         let line = line.map_err(lost)?;
@@ -315,10 +374,34 @@ fn given() -> Option<String> {
     env::var(GIVEN_VARIABLE).ok().filter(|url| !url.is_empty())
 }
 
+/// A server's part of sharing a ZooKeeper.
+fn replica_settings(zookeeper: &ZooKeeper, name: &str) -> String {
+    let address = zookeeper.address();
+    // Servers from the wheel all have the same UUID, under which each would end the sessions of the others, were they
+    // in one place.
+    format!(
+        "<clickhouse>
+  <zookeeper>
+    <node><host>{}</host><port>{}</port></node>
+    <sessions_path>/clickhouse/sessions_{name}</sessions_path>
+  </zookeeper>
+  <keeper_map_path_prefix>/keeper_map</keeper_map_path_prefix>
+  <macros><replica>{name}</replica></macros>
+</clickhouse>
+",
+        address.ip(),
+        address.port(),
+    )
+}
+
 /// A `clickhouse` program on the PATH.
 fn installed() -> Option<PathBuf> {
+    on_path("clickhouse")
+}
+
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?)
-        .map(|folder| folder.join("clickhouse"))
+        .map(|folder| folder.join(program))
         .find(|program| program.is_file())
 }
 

@@ -1,6 +1,7 @@
 //! What the tests and `cargo dev` stand on. It knows nothing of plugins or hosts.
 //!
 //! - [`ClickHouse`]: a real server: one that the user names, an installed one, or one from a Python wheel.
+//! - [`ZooKeeper`]: a real one, for servers that share it.
 //! - [`Proxy`]: the network's faults, in front of a real server.
 //! - [`Stub`]: a server of canned answers, for faults that a real one won't produce, and to count requests.
 
@@ -8,10 +9,12 @@ mod clickhouse;
 mod proxy;
 mod stub;
 mod wheel;
+mod zookeeper;
 
 pub use clickhouse::{ClickHouse, Error, GIVEN_VARIABLE, prepare, workspace};
 pub use proxy::{Faults, Proxy};
 pub use stub::{Received, Stub};
+pub use zookeeper::ZooKeeper;
 
 /// A name for a database that no other test uses, also where several runs share one server.
 ///
