@@ -37,6 +37,8 @@ pub(crate) struct Table {
     deleted: Identifier,
     /// `<table>_lease`: the steps of leases.
     lease: Identifier,
+    /// `<table>_lease_keeper`: the last step of each lease, where they are kept in Keeper.
+    lease_keeper: Identifier,
     /// `<table>_history`: every write.
     history: Identifier,
     /// `<table>_history_mv`: what fills the history.
@@ -53,6 +55,7 @@ impl Table {
             name: Identifier::new("table", table)?,
             deleted: beside("_deleted")?,
             lease: beside("_lease")?,
+            lease_keeper: beside("_lease_keeper")?,
             history: beside("_history")?,
             history_view: beside("_history_mv")?,
         })
@@ -64,6 +67,10 @@ impl Table {
 
     pub(crate) fn lease(&self) -> String {
         format!("{}.{}", self.schema, self.lease)
+    }
+
+    pub(crate) fn lease_keeper(&self) -> String {
+        format!("{}.{}", self.schema, self.lease_keeper)
     }
 
     pub(crate) fn history(&self) -> String {

@@ -34,6 +34,8 @@ pub(crate) struct Options {
 pub(crate) enum Lock {
     /// In a table, by insert tokens.
     Table,
+    /// In Keeper or ZooKeeper, by a KeeperMap table.
+    Keeper,
     None,
 }
 
@@ -157,9 +159,10 @@ fn quorum(text: &str) -> Result<String, Error> {
 fn lock(text: &str) -> Result<Lock, Error> {
     match text.trim() {
         "table" => Ok(Lock::Table),
+        "keeper" => Ok(Lock::Keeper),
         "none" => Ok(Lock::None),
         _ => Err(Error::InvalidInput(
-            "the setting `lock` must be `table` or `none`".to_owned(),
+            "the setting `lock` must be `table`, `keeper` or `none`".to_owned(),
         )),
     }
 }

@@ -172,7 +172,7 @@ pub(crate) const SETTINGS: [Setting; 21] = [
         default: Some("table"),
         ..text(
             "lock",
-            "How leases are kept: `table` (in <table>_lease) or `none`",
+            "How leases are kept: `table` (in <table>_lease), `keeper` (KeeperMap, for replicas) or `none`",
         )
     },
     text(

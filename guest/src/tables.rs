@@ -94,8 +94,11 @@ impl<O: Outside> Client<'_, O> {
             self.create(&sql::create_deleted(to)?)?;
             done.push(format!("created the table {deleted}"));
         }
-        let lease = to.table.lease();
-        if to.options.lock == Lock::Table && !self.exists(&lease)? {
+        let lease = match to.options.lock {
+            Lock::Keeper => to.table.lease_keeper(),
+            _ => to.table.lease(),
+        };
+        if to.options.lock != Lock::None && !self.exists(&lease)? {
             self.create(&sql::create_leases(to)?)?;
             done.push(format!("created the table {lease}"));
         }

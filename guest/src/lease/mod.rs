@@ -6,9 +6,10 @@
 //!
 //! **When it ends.** A lease ends at `made_at` + `ttl_ms` of its last step, by the server's clock, which sets `made_at` when it
 //! gets the step. The holder counts from the moment before it sent that, so it stops before the server lets
-//! anybody else in. No clock of another machine matters, only that it runs at the same speed.
+//! anybody else in. No clock of another machine matters, only that it runs at the same speed. (On replicas there are several
+//! servers, whose clocks must not differ by more than a second.)
 //!
-//! **A step that comes late** is refused: the server lets it in until `valid_until` alone (a CHECK constraint). So a
+//! **A step that comes late** is refused: the server lets it in until `valid_until` alone. So a
 //! renewal never comes after the lease's end, and no step when its token may be forgotten.
 //!
 //! **Fencing.** A holder that was paused does not know that its lease has ended. A write under a lease reads the state, then
@@ -19,6 +20,7 @@
 //!
 //! `model` searches all interleavings of this.
 
+mod keeper;
 mod table;
 
 use crate::client::{Client, Outside};
@@ -26,6 +28,9 @@ use crate::error::{Error, Failure, Outcome};
 use crate::id::{check_id, check_pattern};
 use crate::options::Lock;
 use crate::pattern::Pattern;
+use crate::rows;
+use crate::sql;
+use crate::writes::Name;
 
 /// A lease that is or was held: what its holder keeps, and what others see of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +66,12 @@ pub(crate) struct Reading {
 impl Reading {
     /// The lease that is held, if any is.
     fn held(&self) -> Option<&Lease> {
+        self.held_at(self.now_ms)
+    }
+
+    fn held_at(&self, now_ms: i64) -> Option<&Lease> {
         let last = self.last.as_ref()?;
-        let live = self.now_ms < last.lease.expires_ms;
+        let live = now_ms < last.lease.expires_ms;
         (live && !last.released).then_some(&last.lease)
     }
 
@@ -118,6 +127,8 @@ const ROOM_MS: i64 = 500;
 /// How old a reading may be when a step that was made of it comes: the server remembers the tokens of 10,000 steps, which it can't
 /// take in that time.
 const FRESH_MS: i64 = 20_000;
+/// So far the clocks of replicas may be apart: nobody else gets a lease before it has ended by all of them.
+const SKEW_MS: i64 = 1_000;
 /// How often a step that lost is made again: for a holder, whose renewal was stored although it was told otherwise.
 const TRIES: u32 = 5;
 const MOST_LEASES: u32 = 1_000;
@@ -192,7 +203,11 @@ impl<O: Outside> Client<'_, O> {
             valid_until_ms: lease.fresh_until(),
             generation: 0,
         };
-        match self.send_to_table(&end)? {
+        let in_time = match self.connection.options.lock {
+            Lock::Keeper => self.send_to_keeper(&end, self.name()).map(|()| true)?,
+            _ => self.send_to_table(&end, self.name())?,
+        };
+        match in_time {
             true => Ok(()),
             false => self.break_lease(&lease.id, &lease.token).map(drop),
         }
@@ -216,9 +231,13 @@ impl<O: Outside> Client<'_, O> {
     /// The leases that are held, in the order of their IDs.
     pub(crate) fn inspect(&self, pattern: &str) -> Result<Vec<Lease>, Error> {
         check_pattern(pattern)?;
-        match self.connection.options.lock {
-            Lock::None => Ok(Vec::new()),
-            Lock::Table => self.leases_in_table(&Pattern::parse(pattern), MOST_LEASES),
+        if self.connection.options.lock == Lock::None {
+            return Ok(Vec::new());
+        }
+        let pattern = Pattern::parse(pattern);
+        match self.read(&sql::leases(self.connection, &pattern, MOST_LEASES)?)? {
+            Some(answer) => rows::leases(&answer),
+            None => Ok(Vec::new()),
         }
     }
 
@@ -270,15 +289,27 @@ impl<O: Outside> Client<'_, O> {
     /// A lease that nobody holds.
     fn free_lease(&self, id: &str) -> Result<Reading, Error> {
         let reading = self.read_lease(id)?;
-        match reading.held() {
+        let grace_ms = match self.connection.options.lock {
+            Lock::Keeper => SKEW_MS,
+            _ => 0,
+        };
+        match reading.held_at(reading.now_ms.saturating_sub(grace_ms)) {
             Some(holder) => Err(Error::Locked(Some(holder.clone()))),
             None => Ok(reading),
         }
     }
 
     fn check_mode(&self) -> Result<(), Error> {
-        match self.connection.options.lock {
-            Lock::Table => Ok(()),
+        let options = &self.connection.options;
+        match options.lock {
+            Lock::Keeper => Ok(()),
+            Lock::Table if !options.engine.is_replicated() => Ok(()),
+            // Until 2023 a replica that lagged behind stored the loser's step under the winner's name (ClickHouse#41048).
+            Lock::Table => Err(Error::InvalidInput(
+                "the setting `lock` is `table`, whose leases are exact on one server, and the engine is one of replicas; \
+                 set `lock` to `keeper`"
+                    .to_owned(),
+            )),
             Lock::None => Err(Error::InvalidInput(
                 "leases are switched off by the setting `lock`".to_owned(),
             )),
@@ -286,11 +317,24 @@ impl<O: Outside> Client<'_, O> {
     }
 
     fn read_lease(&self, id: &str) -> Result<Reading, Error> {
-        self.read_in_table(id)
+        match self.read(&sql::lease(self.connection, id)?)? {
+            Some(answer) => rows::lease(id, &answer),
+            None => Ok(Reading {
+                last: None,
+                now_ms: self.clock()?.milliseconds(),
+            }),
+        }
     }
 
     fn make(&self, step: &Step<'_>) -> Result<Made, Error> {
-        self.make_in_table(step)
+        match self.connection.options.lock {
+            Lock::Keeper => self.make_in_keeper(step),
+            _ => self.make_in_table(step),
+        }
+    }
+
+    fn name(&self) -> Name {
+        Name::new(self.outside.random())
     }
 }
 

@@ -1,9 +1,8 @@
 //! Steps of leases in a table `<table>_lease`, a row each: of all inserts under one token the server stores one.
 
-use super::{Lease, Made, Reading, Step};
+use super::{Made, Step};
 use crate::client::{Client, Outside, is_missing};
 use crate::error::Error;
-use crate::pattern::Pattern;
 use crate::response::code;
 use crate::rows;
 use crate::sql;
@@ -13,30 +12,9 @@ use crate::write::TURN;
 use crate::writes::{self, Fate, Name, Sent};
 
 impl<O: Outside> Client<'_, O> {
-    pub(super) fn read_in_table(&self, id: &str) -> Result<Reading, Error> {
-        match self.read(&sql::lease(self.connection, id)?)? {
-            Some(answer) => rows::lease(id, &answer),
-            None => Ok(Reading {
-                last: None,
-                now_ms: self.clock()?.milliseconds(),
-            }),
-        }
-    }
-
-    pub(super) fn leases_in_table(
-        &self,
-        pattern: &Pattern,
-        most: u32,
-    ) -> Result<Vec<Lease>, Error> {
-        match self.read(&sql::leases(self.connection, pattern, most)?)? {
-            Some(answer) => rows::leases(&answer),
-            None => Ok(Vec::new()),
-        }
-    }
-
     /// Two requests: a step, and a reading back whether it was stored.
     pub(super) fn make_in_table(&self, step: &Step<'_>) -> Result<Made, Error> {
-        let name = Name::new(self.outside.random());
+        let name = self.name();
         match self.insert_step(step, name) {
             Ok(()) => self.confirm_step(step, name).map_err(Error::in_doubt),
             Err(error) if may_be_stored(&error) => match self.confirm_step(step, name) {
@@ -50,8 +28,8 @@ impl<O: Outside> Client<'_, O> {
     }
 
     /// One request: it does not ask whether the step was stored, only tells whether it came in time.
-    pub(super) fn send_to_table(&self, step: &Step<'_>) -> Result<bool, Error> {
-        match self.insert_step(step, Name::new(self.outside.random())) {
+    pub(super) fn send_to_table(&self, step: &Step<'_>, name: Name) -> Result<bool, Error> {
+        match self.insert_step(step, name) {
             Err(error) if is_late(&error) => Ok(false),
             sent => sent.map(|()| true),
         }

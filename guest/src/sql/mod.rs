@@ -13,7 +13,9 @@ mod write;
 pub(crate) use inspect::{
     clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
 };
-pub(crate) use lease::{confirm_step, create_leases, insert_step, lease, leases};
+pub(crate) use lease::{
+    confirm_step, create_leases, insert_in_keeper, insert_step, lease, leases, update_in_keeper,
+};
 pub(crate) use read::{
     Mark, What, clock, confirm, count, count_rows, count_tombstones, get, head, head_by_hash,
     heads, history, last_deletion, page,

@@ -115,7 +115,11 @@ pub(crate) fn page(
     rows: u32,
 ) -> Result<Request, Error> {
     let limit = rows.to_string();
-    let (statement, condition) = those(pattern, after);
+    let (statement, conditions) = those(pattern, after);
+    let condition = match conditions.is_empty() {
+        true => String::new(),
+        false => format!("PREWHERE {} ", conditions.join(" AND ")),
+    };
     let columns = match what {
         What::States => format!("state_id, {STATE}"),
         What::Ids => ID.to_owned(),
@@ -134,7 +138,10 @@ pub(crate) fn page(
 }
 
 /// A statement with the condition that IDs match a pattern and come behind another one.
-pub(super) fn those<'a>(pattern: &'a Pattern, after: Option<&'a str>) -> (Statement<'a>, String) {
+pub(super) fn those<'a>(
+    pattern: &'a Pattern,
+    after: Option<&'a str>,
+) -> (Statement<'a>, Vec<&'static str>) {
     let mut statement = Statement::read();
     let mut conditions = Vec::new();
     if let Some(after) = after {
@@ -156,11 +163,7 @@ pub(super) fn those<'a>(pattern: &'a Pattern, after: Option<&'a str>) -> (Statem
             statement = statement.parameter("regex", regex);
         }
     }
-    let condition = match conditions.is_empty() {
-        true => String::new(),
-        false => format!("PREWHERE {} ", conditions.join(" AND ")),
-    };
-    (statement, condition)
+    (statement, conditions)
 }
 
 /// How many rows there are, and, in a second column where the table has `deleted`, how many of them are tombstones.
