@@ -42,16 +42,16 @@ pub(crate) fn create_leases(to: &Connection) -> Result<Request, Error> {
 ///
 /// An aggregate, which has a row in any case, costs half a millisecond more than FINAL; to ask for the clock alone costs a request.
 pub(crate) fn lease(to: &Connection, id: &str) -> Result<Request, Error> {
-    let from = match to.options.lock {
-        Lock::Keeper => to.table.lease_keeper(),
-        _ => to.table.lease(),
+    let (statement, from) = match to.options.lock {
+        Lock::Keeper => (in_keeper(Statement::read()), to.table.lease_keeper()),
+        _ => (Statement::read(), to.table.lease()),
     };
     let sql = format!(
         "SELECT max(s.epoch) AS epoch, {}, {NOW} FROM {from} AS s WHERE state_id = {{id:String}} {NATIVE}",
         LAST.map(|column| format!("argMax(s.{column}, s.epoch) AS {column}"))
             .join(", "),
     );
-    Statement::read().parameter("id", id).sql(to, sql)
+    statement.parameter("id", id).sql(to, sql)
 }
 
 /// What a step says of its lease.
@@ -150,8 +150,21 @@ fn create_leases_in_keeper(to: &Connection) -> Result<Request, Error> {
     define(to, sql)
 }
 
-/// Refused where the key is there.
+/// A compare-and-set, that is: refused where the key is there, or has another value by now.
 const STRICT: (&str, &str) = ("keeper_map_strict_mode", "1");
+/// The server tries so often to reach Keeper, for some tenths of a second; by default it does for minutes.
+const RETRIES: [(&str, &str); 2] = [
+    ("keeper_max_retries", "2"),
+    ("insert_keeper_max_retries", "2"),
+];
+
+fn in_keeper<'a>(statement: Statement<'a>) -> Statement<'a> {
+    RETRIES
+        .into_iter()
+        .fold(statement, |statement, (name, value)| {
+            statement.setting(name, value)
+        })
+}
 
 /// The first step of a lease.
 pub(crate) fn insert_in_keeper(
@@ -166,7 +179,7 @@ pub(crate) fn insert_in_keeper(
     let mut body = Vec::new();
     put_step(&mut body, step, writes);
     let (name, value) = STRICT;
-    Statement::new(Effect::Once)
+    in_keeper(Statement::new(Effect::Once))
         .setting("async_insert", "0")
         .setting(name, value)
         .rows_to(to, &sql, body)
@@ -196,7 +209,7 @@ pub(crate) fn update_in_keeper(
     ]
     .map(|number| number.to_string());
     let (name, value) = STRICT;
-    Statement::new(Effect::Once)
+    in_keeper(Statement::new(Effect::Once))
         .setting(name, value)
         .parameter("id", &lease.id)
         .parameter("from", &from)
