@@ -10,65 +10,11 @@
 mod support;
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use harness::fresh_name;
+use support::shell::{Shell, failure, program, text};
 use support::{echo_plugin, server};
-
-/// A clean environment, so that the machine's own settings change nothing.
-fn program(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pipeline-state"));
-    command.args(args).env_clear();
-    if let Some(home) = std::env::var_os("HOME") {
-        command.env("HOME", home);
-    }
-    command
-}
-
-/// A program that knows the server, and a schema of its own.
-struct Shell {
-    schema: String,
-}
-
-impl Shell {
-    fn new() -> Shell {
-        Shell {
-            schema: fresh_name("suite"),
-        }
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = program(args);
-        command
-            .env("MELTANO_STATE_BACKEND_URI", server().uri("default"))
-            .env("MELTANO_STATE_BACKEND_CLICKHOUSE_SCHEMA", &self.schema);
-        command
-    }
-
-    /// Runs a command that must succeed and returns what it prints.
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.command(args).output().unwrap();
-        assert_eq!(
-            (output.status.code(), text(&output.stderr)),
-            (Some(0), ""),
-            "{args:?}"
-        );
-        text(&output.stdout).to_owned()
-    }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// What every failure looks like: one line on stderr, nothing on stdout, no panic.
-fn failure(output: &Output) -> (i32, String) {
-    let stderr = text(&output.stderr);
-    assert_eq!(text(&output.stdout), "", "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(stderr.starts_with("error: "), "{stderr}");
-    (output.status.code().unwrap(), stderr.to_owned())
-}
 
 const ID: &str = "dev:tap-a-to-target-b";
 const STATE: &str = r#"{"completed":{"singer_state":{"bookmarks":{}}}}"#;

@@ -8,6 +8,8 @@
     reason = "each suite uses a part of it, and tests break off to fail"
 )]
 
+pub mod shell;
+
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
