@@ -8,6 +8,7 @@
 mod client;
 mod contended;
 mod ids;
+mod leases;
 mod many;
 mod measure;
 mod native;
@@ -47,7 +48,10 @@ fn main() -> Result<(), Failure> {
                 .worker_threads(2)
                 .enable_all()
                 .build()?;
-            runtime.block_on(contended::update(&stores, &mut report, scale))
+            runtime.block_on(async {
+                contended::update(&stores, &mut report, scale).await?;
+                leases::contended(&stores, &mut report, scale).await
+            })
         });
     let removed = stores.remove();
     measured.and(removed)?;
@@ -80,5 +84,6 @@ async fn measure_in_turn(
     one::set_unchanged(stores, report, scale).await?;
     one::update(stores, report, scale).await?;
     one::delete(stores, report, scale).await?;
+    leases::uncontended(stores, report, scale).await?;
     one::set_and_get(stores, report, "10 MB", 10_000_000, scale.rounds(15)).await
 }

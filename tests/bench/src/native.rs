@@ -57,6 +57,25 @@ impl Native {
         self.post(&[], sql).await.map(drop)
     }
 
+    /// Acquires and releases a lock as the Python backend does: its row, a second for others to put theirs there, a look at whose is
+    /// the lowest, a deletion.
+    pub(crate) async fn lock_and_unlock(&self, lock: usize) -> Result<(), Failure> {
+        let table = &self.table;
+        self.execute(format!(
+            "INSERT INTO {table} (state_id, lock_id) VALUES ('a', '{lock}')"
+        ))
+        .await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.execute(format!(
+            "SELECT lock_id FROM {table} WHERE state_id = 'a' ORDER BY lock_id LIMIT 1"
+        ))
+        .await?;
+        self.execute(format!(
+            "DELETE FROM {table} WHERE state_id = 'a' AND lock_id = '{lock}'"
+        ))
+        .await
+    }
+
     /// The Python backend's query.
     pub(crate) async fn get(&self, id: &str) -> Result<Option<String>, Failure> {
         let sql = format!(

@@ -71,6 +71,18 @@ impl Stores {
         Ok(backend)
     }
 
+    /// Makes the table in which the Python backend keeps its locks.
+    pub(crate) async fn make_python_lock(&self, table: &str) -> Result<Native, Failure> {
+        let table = self.quoted(table);
+        self.native
+            .execute(format!(
+                "CREATE TABLE {table} (state_id String, lock_id String, locked_at DateTime DEFAULT now()) \
+                 ENGINE = ReplacingMergeTree(locked_at) ORDER BY state_id TTL locked_at + INTERVAL 300 SECOND"
+            ))
+            .await?;
+        Ok(self.native.for_table(table))
+    }
+
     /// Makes the table that the Python backend makes.
     pub(crate) async fn make_as_python(&self, table: &str) -> Result<(), Failure> {
         let table = self.quoted(table);
