@@ -1,5 +1,7 @@
 //! Looks at the server, the user and the table: what does not work, what could lose states, and what to do.
 
+mod locks;
+
 use std::time::Duration;
 
 use crate::client::{Client, Outside};
@@ -63,6 +65,7 @@ impl<O: Outside> Client<'_, O> {
         }
         self.check_user(&mut findings);
         self.check_table(&mut findings);
+        self.check_locks(&mut findings);
         Ok(findings)
     }
 
@@ -137,7 +140,7 @@ impl<O: Outside> Client<'_, O> {
             ("TRUNCATE", "`clear` of all states"),
             ("CREATE TABLE", "making the tables, once"),
             (
-                "ALTER COLUMN",
+                "ALTER COLUMN, ALTER CONSTRAINT, ALTER SETTINGS",
                 "`migrate` of a table of the Python backend, once",
             ),
         ] {

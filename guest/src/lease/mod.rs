@@ -91,14 +91,14 @@ pub(crate) struct Step<'a> {
     pub(crate) lease: &'a Lease,
     /// Whether it is the first one of its chain. Its epoch is the clock, so that it lies above all steps of a chain whose rows
     /// somebody has deleted, also above those that its last holder still makes.
-    first: bool,
+    pub(crate) first: bool,
     /// The names of the steps before, where they are known.
-    before: &'a str,
+    pub(crate) before: &'a str,
     pub(crate) ttl_ms: i64,
     pub(crate) released: bool,
     pub(crate) valid_until_ms: i64,
     /// How many steps to this epoch were stored and are gone: somebody has deleted rows.
-    generation: u32,
+    pub(crate) generation: u32,
 }
 
 /// How a step went.

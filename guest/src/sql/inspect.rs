@@ -50,6 +50,15 @@ pub(crate) fn table_facts(to: &Connection) -> Result<Request, Error> {
     named(to, sql)
 }
 
+/// Of the table of states and that of leases, as `state` and `lease`: the engine, and the definition.
+pub(crate) fn lease_facts(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT if(name = {{table:String}}, 'state', 'lease') AS what, engine, create_table_query FROM system.tables \
+         WHERE database = {{schema:String}} AND name IN ({{table:String}}, concat({{table:String}}, '_lease')) {NATIVE}"
+    );
+    named(to, sql)
+}
+
 /// Names and types of the columns of the table; no row where there is none.
 pub(crate) fn columns(to: &Connection) -> Result<Request, Error> {
     let sql = format!(

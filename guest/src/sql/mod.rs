@@ -11,7 +11,8 @@ mod schema;
 mod write;
 
 pub(crate) use inspect::{
-    clusters, columns, grant, keep_alive, measure_round_trip, privileges, server, table_facts,
+    clusters, columns, grant, keep_alive, lease_facts, measure_round_trip, privileges, server,
+    table_facts,
 };
 pub(crate) use lease::{
     confirm_step, create_leases, insert_in_keeper, insert_step, lease, leases, update_in_keeper,
@@ -164,6 +165,7 @@ impl<'a> Statement<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::{Lease, Step};
     use crate::pattern::Pattern;
     use crate::version::Version;
 
@@ -204,10 +206,42 @@ mod tests {
         }
     }
 
+    fn lease_of(id: &str) -> Lease {
+        Lease {
+            id: id.to_owned(),
+            token: id.to_owned(),
+            epoch: 1,
+            owner: id.to_owned(),
+            acquired_ms: 2,
+            renewed_ms: 3,
+            expires_ms: 4,
+        }
+    }
+
+    fn step(lease: &Lease) -> Step<'_> {
+        Step {
+            lease,
+            first: false,
+            before: "",
+            ttl_ms: 5,
+            released: false,
+            valid_until_ms: 6,
+            generation: 0,
+        }
+    }
+
     /// Every statement that names a state, for the state `id`.
     fn about(to: &Connection, id: &str) -> Vec<Request> {
         let pattern = Pattern::parse(&format!("{id}*"));
+        let lease_of_it = lease_of(id);
+        let step = step(&lease_of_it);
         [
+            lease(to, id),
+            leases(to, &pattern, 3),
+            confirm_step(to, id),
+            insert_step(to, &step, "w", &format!("{id}/2/0")),
+            insert_in_keeper(to, &step, "w"),
+            update_in_keeper(to, &step, "w"),
             get(to, id, Mark::Guess),
             get(to, id, Mark::Read),
             head(to, id),
@@ -241,6 +275,7 @@ mod tests {
             count_tombstones(to),
             create_database(to),
             create_table(to),
+            create_leases(to),
             add_columns(to),
             remember_tokens(to),
             create_deleted(to),
@@ -284,7 +319,7 @@ mod tests {
             .chain(others(&to))
             .filter(|request| request.effect == Effect::Read)
             .collect();
-        assert_eq!(reads.len(), 13);
+        assert_eq!(reads.len(), 16);
         for request in reads {
             for (name, _) in parameters(&request) {
                 assert!(name.starts_with("param_"), "{name}");
