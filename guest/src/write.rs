@@ -297,6 +297,14 @@ impl<O: Outside> Client<'_, O> {
             return Ok(None);
         }
         memory.turn_to(base.version());
+        // A token is remembered for that long, so a row must not come later, however long the lease lasts.
+        let read_ms = match &base {
+            Base::Row(row) => row.now.milliseconds(),
+            Base::Nothing { now } => now.milliseconds(),
+        };
+        let fresh_ms = i64::try_from(FRESH.as_millis()).unwrap_or(i64::MAX);
+        let valid_until_ms =
+            valid_until_ms.map(|until| until.min(read_ms.saturating_add(fresh_ms)));
         let put = Put {
             id,
             change: &change,

@@ -168,6 +168,7 @@ impl Lock {
     ) -> Result<T, E> {
         let lease = self.await?;
         let done = tokio::select! {
+            biased;
             done = work(lease.backend()) => done,
             lost = lease.lost() => Err(E::from(lost)),
         };
@@ -322,9 +323,11 @@ impl Lease {
     ///
     /// As for [`Backend::set`]; then it ends by itself, after its time.
     pub async fn release(mut self) -> Result<(), Error> {
-        self.released = true;
         self.heartbeat.abort();
-        release(&self.shared).await
+        let released = release(&self.shared).await;
+        // Not before: where this is dropped meanwhile, it is released in the background.
+        self.released = true;
+        released
     }
 }
 

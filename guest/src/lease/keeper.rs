@@ -51,7 +51,7 @@ impl<O: Outside> Client<'_, O> {
         let reading = rows::lease(&step.lease.id, &answer)?;
         Ok(match reading.last {
             Some(last) if last.writes == name.to_string() => Made::At(last.lease.renewed_ms),
-            Some(last) if last.lease.epoch == step.lease.epoch => Made::Late,
+            Some(last) if !step.first && last.lease.epoch == step.lease.epoch => Made::Late,
             Some(_) => Made::Lost,
             None => Made::Gone,
         })

@@ -112,7 +112,8 @@ async fn run_under(lease: &Lease, args: &RunArgs) -> Result<ExitStatus, Failure>
         tokio::select! {
             ended = child.wait() => return Ok(ended?),
             lost = lease.lost() => {
-                writeln!(io::stderr(), "error: {lost}; stopping the command")?;
+                // Also where nobody reads it.
+                let _ = writeln!(io::stderr(), "error: {lost}; stopping the command");
                 stop(&mut child).await?;
                 return Err(Failure::from(lost));
             }
