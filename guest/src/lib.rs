@@ -39,6 +39,8 @@ mod http;
 mod id;
 mod lease;
 mod merge;
+#[cfg(test)]
+mod model;
 mod native;
 mod network;
 mod options;

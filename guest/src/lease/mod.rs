@@ -65,7 +65,7 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// The lease that is held, if any is.
-    fn held(&self) -> Option<&Lease> {
+    pub(crate) fn held(&self) -> Option<&Lease> {
         self.held_at(self.now_ms)
     }
 
@@ -76,7 +76,7 @@ impl Reading {
     }
 
     /// The lease that is held, if it is that of this token; else the error that says who holds it.
-    fn held_by(&self, token: &str) -> Result<&Lease, Error> {
+    pub(crate) fn held_by(&self, token: &str) -> Result<&Lease, Error> {
         match self.held() {
             Some(lease) if lease.token == token => Ok(lease),
             other => Err(Error::Locked(other.cloned())),
@@ -121,12 +121,12 @@ const LONGEST_OWNER: usize = 1024;
 
 /// So much before the end of its lease a write must have come: the server judges by whole seconds at worst (see
 /// `sql::IN_TIME`), and stores it a moment after that.
-const MARGIN_MS: i64 = 1_250;
+pub(crate) const MARGIN_MS: i64 = 1_250;
 /// A lease that lasts for less than this beyond the margin is renewed before a write.
 const ROOM_MS: i64 = 500;
 /// How old a reading may be when a step that was made of it comes: the server remembers the tokens of 10,000 steps, which it can't
 /// take in that time.
-const FRESH_MS: i64 = 20_000;
+pub(crate) const FRESH_MS: i64 = 20_000;
 /// So far the clocks of replicas may be apart: nobody else gets a lease before it has ended by all of them.
 const SKEW_MS: i64 = 1_000;
 /// How often a step that lost is made again: for a holder, whose renewal was stored although it was told otherwise.
@@ -340,7 +340,7 @@ impl<O: Outside> Client<'_, O> {
 
 impl Lease {
     /// Until when a step may come that is made of what the holder knows.
-    fn fresh_until(&self) -> i64 {
+    pub(crate) fn fresh_until(&self) -> i64 {
         let fresh_ms = self.renewed_ms.saturating_add(FRESH_MS);
         self.expires_ms.min(fresh_ms)
     }
