@@ -110,7 +110,7 @@ async fn hold(store: &Backend, journal: &mut Journal) {
         Ok(lease) => {
             work(&lease.backend(), lease.token(), lease.lost(), journal).await;
             // Where it fails, it ends by itself. Every other process drops it, which does the same without waiting.
-            if std::process::id() % 2 == 0 {
+            if std::process::id().is_multiple_of(2) {
                 let _ends_by_itself = lease.release().await;
             }
         }
@@ -269,7 +269,7 @@ fn disturb(job: &str, end: SystemTime, folder: &Path) -> (Disturbed, (usize, usi
         let place = holding(&children, folder).unwrap_or((killed + paused) % HOLDERS);
         let child = &mut children[place];
         let pid = Pid::from_child(child);
-        if (killed + paused) % 2 == 0 {
+        if usize::is_multiple_of(killed + paused, 2) {
             child.kill().unwrap();
             child.wait().unwrap();
             disturbed.entry(child.id()).or_default().push(now());
