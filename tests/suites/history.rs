@@ -70,7 +70,7 @@ async fn a_history_begins_with_what_is_stored_when_it_is_switched_on() {
     assert!(matches!(error, Error::InvalidInput(_)), "{error:?}");
     assert!(error.to_string().contains("`migrate`"), "{error}");
     let store = with_settings(&server().uri("default"), &place.schema, &[("history", "1")]).await;
-    assert_eq!(store.migrate().await.unwrap().len(), 3);
+    assert_eq!(store.migrate().await.unwrap().len(), 4);
     assert_eq!(store.migrate().await.unwrap(), [""; 0]);
     let changes = store.versions(&id("a"), None, 10).await.unwrap();
     assert_eq!(changes.len(), 1);

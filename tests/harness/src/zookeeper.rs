@@ -54,10 +54,14 @@ const TRIES: usize = 3;
 /// process is killed.
 ///
 /// ```
-/// let zookeeper = harness::ZooKeeper::start()?;
-/// let server = harness::ClickHouse::start_replica(&zookeeper, "r1")?;
-/// assert_eq!(server.query("SELECT count() > 0 FROM system.zookeeper WHERE path = '/'")?, "1\n");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// use std::net::TcpStream;
+///
+/// let mut zookeeper = harness::ZooKeeper::start()?;
+/// assert!(TcpStream::connect(zookeeper.address()).is_ok());
+/// zookeeper.stop()?;
+/// assert!(TcpStream::connect(zookeeper.address()).is_err());
+/// zookeeper.start_again()?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct ZooKeeper {
     folder: TempDir,
