@@ -184,6 +184,7 @@ async fn the_clickhouse_plugin_imports_outgoing_http_clocks_and_chance_and_nothi
         inspection.exports,
         [
             "pipeline:state/history@0.1.0",
+            "pipeline:state/locks@0.1.0",
             "pipeline:state/maintenance@0.1.0",
             "pipeline:state/registration@0.1.0",
             "pipeline:state/store@0.1.0"

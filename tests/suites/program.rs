@@ -454,7 +454,7 @@ fn the_doctor_looks_at_everything_and_tables_are_brought_up_to_date() {
     );
     assert!(fresh.contains("does not exist"), "{fresh}");
     let done = shell.ok(&["--setting", "history=1", "migrate"]);
-    assert_eq!(done.lines().count(), 3, "{done}");
+    assert_eq!(done.lines().count(), 4, "{done}");
     assert_eq!(
         shell.ok(&["--setting", "history=1", "migrate"]),
         "nothing to do\n"
