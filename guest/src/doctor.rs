@@ -249,6 +249,11 @@ fn not_told(subject: &'static str, error: &Error) -> Finding {
     Finding::new(Note, subject, format!("the server does not tell: {why}"))
 }
 
+/// Whether several servers have a table of this engine.
+fn is_replicated(engine: &str) -> bool {
+    engine.starts_with("Replicated") || engine.starts_with("Shared")
+}
+
 /// Year and month of a release.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
@@ -384,7 +389,7 @@ impl<'a> TableFacts<'a> {
     }
 
     fn is_replicated(&self) -> bool {
-        self.engine.starts_with("Replicated") || self.engine.starts_with("Shared")
+        is_replicated(self.engine)
     }
 
     fn check(&self, table: &Table) -> Vec<Finding> {

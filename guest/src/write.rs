@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::client::{Client, Outside, is_missing};
 use crate::error::{Error, Failure, Outcome};
 use crate::id::check_id;
+use crate::lease::FRESH_MS;
 use crate::removal::SWIFT;
 use crate::response::code;
 use crate::rows::{self, Content, Layout, Stored};
@@ -126,7 +127,7 @@ pub(crate) const TURN: Duration = Duration::from_millis(8);
 const MOST_DOUBLINGS: u32 = 5;
 /// How old what was read may be when something is written over it. The server remembers the tokens of 10,000 inserts, which
 /// no server takes in that time.
-const FRESH: Duration = Duration::from_secs(20);
+const FRESH: Duration = Duration::from_millis(FRESH_MS.unsigned_abs());
 /// The same for nothing: half of what a creation lies below the clock (see `Version::creation`).
 const FRESH_ABSENCE: Duration = Duration::from_millis(500);
 /// A state of more bytes is compared on the server.
@@ -302,9 +303,8 @@ impl<O: Outside> Client<'_, O> {
             Base::Row(row) => row.now.milliseconds(),
             Base::Nothing { now } => now.milliseconds(),
         };
-        let fresh_ms = i64::try_from(FRESH.as_millis()).unwrap_or(i64::MAX);
         let valid_until_ms =
-            valid_until_ms.map(|until| until.min(read_ms.saturating_add(fresh_ms)));
+            valid_until_ms.map(|until| until.min(read_ms.saturating_add(FRESH_MS)));
         let put = Put {
             id,
             change: &change,

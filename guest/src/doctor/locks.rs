@@ -47,9 +47,7 @@ impl<O: Outside> Client<'_, O> {
 /// Rows of `sql::lease_facts`: `state` or `lease`, the engine, its definition.
 fn is_replicated(tables: &[Vec<String>]) -> bool {
     tables.iter().any(|table| match table.as_slice() {
-        [what, engine, _] if what == "state" => {
-            engine.starts_with("Replicated") || engine.starts_with("Shared")
-        }
+        [what, engine, _] if what == "state" => super::is_replicated(engine),
         _ => false,
     })
 }

@@ -3,7 +3,7 @@
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::schema::{IN_TIME, WINDOW, define, on_cluster};
-use super::write::insertion;
+use super::write::insertion_under;
 use super::{NATIVE, NOW, Request, Statement};
 use crate::connection::Connection;
 use crate::error::{Effect, Error};
@@ -12,6 +12,13 @@ use crate::options::Lock;
 use crate::pattern::Pattern;
 use crate::rowbinary::put_string;
 
+/// The columns of a step, in a table and in Keeper.
+const COLUMNS: &str = "state_id String, epoch Int64, token String, owner String, acquired_at DateTime64(3), \
+    ttl_ms Int64, released Bool, writes String, made_at DateTime64(3) DEFAULT now64(3)";
+
+/// Those that `put_step` fills.
+const STEP: &str = "state_id, epoch, token, owner, acquired_at, ttl_ms, released, writes";
+
 /// The steps of all leases. When a step was made is the server's to say: `made_at`.
 pub(crate) fn create_leases(to: &Connection) -> Result<Request, Error> {
     if to.options.lock == Lock::Keeper {
@@ -19,15 +26,7 @@ pub(crate) fn create_leases(to: &Connection) -> Result<Request, Error> {
     }
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {}{} (\
-         state_id String, \
-         epoch Int64, \
-         token String, \
-         owner String, \
-         acquired_at DateTime64(3), \
-         ttl_ms Int64, \
-         released Bool, \
-         writes String, \
-         made_at DateTime64(3) DEFAULT now64(3), \
+         {COLUMNS}, \
          valid_until DateTime64(3), \
          CONSTRAINT {IN_TIME}\
          ) ENGINE = {} ORDER BY state_id SETTINGS index_granularity = 256, {WINDOW}",
@@ -99,17 +98,14 @@ pub(crate) fn insert_step(
     token: &str,
 ) -> Result<Request, Error> {
     let sql = format!(
-        "INSERT INTO {} (state_id, epoch, token, owner, acquired_at, ttl_ms, released, writes, valid_until) \
+        "INSERT INTO {} ({STEP}, valid_until) \
          FORMAT RowBinary",
         to.table.lease()
     );
     let mut body = Vec::new();
     put_step(&mut body, step, writes);
     body.extend_from_slice(&step.valid_until_ms.to_le_bytes());
-    insertion(to, Effect::Repeatable)
-        .setting("insert_deduplicate", "1")
-        .setting("insert_deduplication_token", token)
-        .rows_to(to, &sql, body)
+    insertion_under(to, token).rows_to(to, &sql, body)
 }
 
 fn put_step(body: &mut Vec<u8>, step: &Step<'_>, writes: &str) {
@@ -134,15 +130,7 @@ fn create_leases_in_keeper(to: &Connection) -> Result<Request, Error> {
     .replace('%', "_");
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {}{} (\
-         state_id String, \
-         epoch Int64, \
-         token String, \
-         owner String, \
-         acquired_at DateTime64(3), \
-         ttl_ms Int64, \
-         released Bool, \
-         writes String, \
-         made_at DateTime64(3) DEFAULT now64(3)\
+         {COLUMNS}\
          ) ENGINE = KeeperMap('/pipeline-state/{path}') PRIMARY KEY state_id",
         to.table.lease_keeper(),
         on_cluster(to),
@@ -173,7 +161,7 @@ pub(crate) fn insert_in_keeper(
     writes: &str,
 ) -> Result<Request, Error> {
     let sql = format!(
-        "INSERT INTO {} (state_id, epoch, token, owner, acquired_at, ttl_ms, released, writes) FORMAT RowBinary",
+        "INSERT INTO {} ({STEP}) FORMAT RowBinary",
         to.table.lease_keeper()
     );
     let mut body = Vec::new();

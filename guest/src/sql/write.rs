@@ -58,10 +58,7 @@ pub(crate) fn insert(to: &Connection, rows: &[Row<'_>], token: &str) -> Result<R
             body.extend_from_slice(&row.valid_until_ms.unwrap_or_default().to_le_bytes());
         }
     }
-    insertion(to, Effect::Repeatable)
-        .setting("insert_deduplicate", "1")
-        .setting("insert_deduplication_token", token)
-        .rows_to(to, &sql, body)
+    insertion_under(to, token).rows_to(to, &sql, body)
 }
 
 impl Row<'_> {
@@ -78,7 +75,14 @@ impl Row<'_> {
 /// Lengths, markers, numbers.
 const ROW_OVERHEAD: usize = 56;
 
-pub(super) fn insertion(to: &Connection, effect: Effect) -> Statement<'_> {
+/// An insert of which the server stores one of all that come under this token.
+pub(super) fn insertion_under<'a>(to: &'a Connection, token: &'a str) -> Statement<'a> {
+    insertion(to, Effect::Repeatable)
+        .setting("insert_deduplicate", "1")
+        .setting("insert_deduplication_token", token)
+}
+
+fn insertion(to: &Connection, effect: Effect) -> Statement<'_> {
     let (name, value) = SYNCHRONOUS;
     let mut statement = Statement::new(effect).setting(name, value);
     if let Some(quorum) = &to.options.insert_quorum {
