@@ -34,6 +34,7 @@ impl registration::Guest for ClickHouse {
                 plain: HTTP_PORT,
                 tls: HTTPS_PORT,
             },
+            needs_credentials: false,
         }
     }
 }
@@ -136,9 +137,10 @@ impl locks::Guest for ClickHouse {
         request: locks::Request,
     ) -> Result<wit::Lease, wit::Error> {
         let connection = connect(target)?;
-        let lease = connection
-            .client()
-            .acquire(&id, request.ttl_ms, &request.owner)?;
+        let lease =
+            connection
+                .client()
+                .acquire(&id, &request.token, request.ttl_ms, &request.owner)?;
         Ok(lease.into())
     }
 

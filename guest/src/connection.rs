@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use pipeline_state_secret::Password;
+
 use crate::error::Error;
 use crate::escape::Identifier;
 use crate::options::Options;
-use crate::redact::Password;
 use crate::settings::{HTTP_PORT, HTTPS_PORT, Values};
 use crate::uri::Uri;
 

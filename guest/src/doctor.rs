@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::client::{Client, Outside};
 use crate::connection::Table;
 use crate::error::{Error, Outcome};
+use crate::options::Lock;
 use crate::rows;
 use crate::sql::{self, Request};
-use crate::tables::is_yes;
+use crate::tables::{is_of_replicas, is_yes};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
@@ -59,11 +60,13 @@ const ROUND_TRIPS: u32 = 5;
 impl<O: Outside> Client<'_, O> {
     pub(crate) fn check(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
-        if let Err(error) = self.check_server(&mut findings) {
-            findings.push(unreachable(error));
-            return Ok(findings);
+        match self.check_server(&mut findings) {
+            Ok(user) => self.check_user(&user, &mut findings),
+            Err(error) => {
+                findings.push(unreachable(error));
+                return Ok(findings);
+            }
         }
-        self.check_user(&mut findings);
         self.check_table(&mut findings);
         self.check_locks(&mut findings);
         Ok(findings)
@@ -74,12 +77,13 @@ impl<O: Outside> Client<'_, O> {
         rows::texts(&self.send(&request?)?)
     }
 
-    fn check_server(&self, findings: &mut Vec<Finding>) -> Result<(), Error> {
+    /// Whom the server takes us for.
+    fn check_server(&self, findings: &mut Vec<Finding>) -> Result<String, Error> {
         let to = self.connection;
         let response = self.send(&sql::server(to)?)?;
         let here = self.outside.clock_ms();
         let rows = rows::texts(&response)?;
-        let [version, zone, now] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
+        let [version, zone, now, user] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
             return Err(Error::Corrupt(
                 "the server does not tell its version".to_owned(),
             ));
@@ -110,7 +114,7 @@ impl<O: Outside> Client<'_, O> {
             Ok(rows) => keep_alive(rows.first().and_then(|row| row.first())),
             Err(error) => not_told("keep-alive", &error),
         });
-        Ok(())
+        Ok(user.clone())
     }
 
     fn round_trip(&self) -> Result<Duration, Error> {
@@ -124,30 +128,42 @@ impl<O: Outside> Client<'_, O> {
         Ok(shortest)
     }
 
-    fn check_user(&self, findings: &mut Vec<Finding>) {
+    fn check_user(&self, user: &str, findings: &mut Vec<Finding>) {
         let to = self.connection;
         match self.ask(sql::privileges(to)) {
-            Ok(rows) => findings.extend(profile(&to.user, &rows)),
+            Ok(rows) => findings.extend(profile(user, &rows)),
             Err(error) => findings.push(not_told("privileges", &error)),
         }
-        for (right, needed_for) in [
-            ("SELECT", "reading states"),
-            ("INSERT", "writing states"),
+        let states = to.table.to_string();
+        let mut rights = vec![
+            ("SELECT", &states, "reading states"),
+            ("INSERT", &states, "writing states"),
             (
                 "ALTER DELETE",
+                &states,
                 "removing what is deleted for the Python backend's readers",
             ),
-            ("TRUNCATE", "`clear` of all states"),
-            ("CREATE TABLE", "making the tables, once"),
+            ("TRUNCATE", &states, "`clear` of all states"),
+            ("CREATE TABLE", &states, "making the tables, once"),
             (
                 "ALTER COLUMN, ALTER CONSTRAINT, ALTER SETTINGS",
+                &states,
                 "`migrate` of a table of the Python backend, once",
             ),
-        ] {
-            match self.ask(sql::grant(to, right)) {
+        ];
+        let (lease, lease_in_keeper) = (to.table.lease(), to.table.lease_keeper());
+        match to.options.lock {
+            Lock::None => {}
+            Lock::Table => rights.push(("SELECT, INSERT", &lease, "leases")),
+            Lock::Keeper => {
+                rights.push(("SELECT, INSERT, ALTER UPDATE", &lease_in_keeper, "leases"))
+            }
+        }
+        for (right, table, needed_for) in rights {
+            match self.ask(sql::grant(to, right, table)) {
                 Ok(rows) => {
                     let given = is_yes(&rows);
-                    findings.push(grant(to.user.as_str(), &to.table, right, needed_for, given));
+                    findings.push(grant(user, table, right, needed_for, given));
                 }
                 Err(error) => {
                     findings.push(not_told("privileges", &error));
@@ -249,11 +265,6 @@ fn not_told(subject: &'static str, error: &Error) -> Finding {
     Finding::new(Note, subject, format!("the server does not tell: {why}"))
 }
 
-/// Whether several servers have a table of this engine.
-fn is_replicated(engine: &str) -> bool {
-    engine.starts_with("Replicated") || engine.starts_with("Shared")
-}
-
 /// Year and month of a release.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
@@ -336,7 +347,7 @@ fn profile(user: &str, rows: &[Vec<String>]) -> Vec<Finding> {
     findings
 }
 
-fn grant(user: &str, table: &Table, right: &str, needed_for: &str, given: bool) -> Finding {
+fn grant(user: &str, table: &str, right: &str, needed_for: &str, given: bool) -> Finding {
     match given {
         true => Finding::new(
             Fine,
@@ -389,7 +400,7 @@ impl<'a> TableFacts<'a> {
     }
 
     fn is_replicated(&self) -> bool {
-        is_replicated(self.engine)
+        is_of_replicas(self.engine)
     }
 
     fn check(&self, table: &Table) -> Vec<Finding> {

@@ -91,13 +91,21 @@ pub(crate) enum Error {
 impl Error {
     /// The same error of a write that may have been applied by an earlier try.
     pub(crate) fn in_doubt(self) -> Self {
-        let outcome = Outcome::Unknown;
+        self.with(Outcome::Unknown)
+    }
+
+    fn with(self, outcome: Outcome) -> Self {
         match self {
             Self::Unavailable(failure) => Self::Unavailable(Failure { outcome, ..failure }),
             Self::TimedOut(failure) => Self::TimedOut(Failure { outcome, ..failure }),
             Self::Server(error) => Self::Server(ServerError { outcome, ..error }),
             other => other,
         }
+    }
+
+    /// The same error of something that a write needed before anything of it was sent.
+    pub(crate) fn before_the_write(self) -> Self {
+        self.with(Outcome::NotApplied)
     }
 
     pub(crate) fn outcome(&self) -> Outcome {

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bolero::{check, produce};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pipeline_state_secret::Password;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
@@ -25,7 +26,6 @@ use crate::gzip;
 use crate::merge::merge;
 use crate::network::Broken;
 use crate::pattern::Pattern;
-use crate::redact::Password;
 use crate::response::{self, Ending, Response};
 use crate::rowbinary::{put_nullable_string, put_string};
 use crate::rows::{self, Change, Content, Heads, Layout, Row, Stored};
@@ -291,13 +291,14 @@ fn the_parts_of_a_uri_come_back() {
 
 // ---- Answers ----
 
-const BROKEN: [Broken; 11] = [
+const BROKEN: [Broken; 12] = [
     Broken::Denied,
     Broken::Refused,
     Broken::UnknownName,
     Broken::Unreachable,
     Broken::ConnectTimeout,
     Broken::Certificate,
+    Broken::ClientCertificate,
     Broken::Tls,
     Broken::NotSent,
     Broken::AnswerTimeout,
@@ -1154,7 +1155,7 @@ fn no_text_that_was_redacted_holds_the_password() {
             STANDARD.encode(&plain),
             STANDARD_NO_PAD.encode(&plain),
             STANDARD_NO_PAD.encode(format!("{user}:{plain}")),
-            password.authorization(&user),
+            password.authorization(&user).to_string(),
         ];
         let mut text = String::new();
         for _ in 0..=choices.below(4) {

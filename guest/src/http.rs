@@ -66,7 +66,10 @@ fn exchange(connection: &Connection, request: &Request) -> Result<Response, Brok
     let header = |name: &str, value: String| (name.to_owned(), value.into_bytes());
     let authorization = connection.password.authorization(&connection.user);
     let mut headers = vec![
-        header("authorization", authorization),
+        (
+            "authorization".to_owned(),
+            authorization.as_bytes().to_vec(),
+        ),
         header("content-length", bytes.len().to_string()),
     ];
     if compressed.is_some() {
@@ -213,6 +216,12 @@ fn broken(code: &ErrorCode) -> Broken {
         }
         ErrorCode::ConnectionTimeout => Broken::ConnectTimeout,
         ErrorCode::TlsCertificateError => Broken::Certificate,
+        // The alerts of RFC 8446 (section 6.2) about the certificate that this side showed, or did not.
+        ErrorCode::TlsAlertReceived(alert)
+            if matches!(alert.alert_id, Some(42..=46 | 48 | 49 | 116)) =>
+        {
+            Broken::ClientCertificate
+        }
         ErrorCode::TlsProtocolError | ErrorCode::TlsAlertReceived(_) => Broken::Tls,
         ErrorCode::HttpRequestUriInvalid
         | ErrorCode::HttpRequestUriTooLong

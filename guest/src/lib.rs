@@ -45,7 +45,6 @@ mod native;
 mod network;
 mod options;
 mod pattern;
-mod redact;
 mod removal;
 mod response;
 mod rowbinary;

@@ -17,6 +17,8 @@ pub(crate) enum Broken {
     ConnectTimeout,
     /// The server's certificate can't be trusted.
     Certificate,
+    /// The server does not accept the client's certificate, or wants one.
+    ClientCertificate,
     /// No TLS could be agreed on.
     Tls,
     /// The request was not sent for another reason, before anything was.
@@ -58,10 +60,17 @@ impl Broken {
             Self::Unreachable => {
                 format!("{origin} can't be reached; check the host, the port and the network")
             }
+            // A server without TLS may take the handshake for a request and wait for the rest of it.
+            Self::ConnectTimeout if origin.starts_with("https:") => format!(
+                "{origin} did not accept a TLS connection in time; check the host, firewalls between, and that the port speaks TLS"
+            ),
             Self::ConnectTimeout => format!(
                 "{origin} did not accept a connection in time; check the host and firewalls between"
             ),
             Self::Certificate => format!("the certificate of {origin} is not trusted"),
+            Self::ClientCertificate => format!(
+                "{origin} refuses the client's certificate, or the lack of one; check which one it asks for"
+            ),
             Self::Tls => format!(
                 "{origin} does not speak TLS as expected; check the port and the setting `secure`"
             ),

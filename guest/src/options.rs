@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// `select_sequential_consistency`.
     pub(crate) sequential: bool,
     pub(crate) connect_timeout: Duration,
-    /// For one answer, and for all tries of one request together.
+    /// Until an answer begins, between two pieces of it, and for all tries of one request together.
     pub(crate) request_timeout: Duration,
     pub(crate) compress: bool,
     pub(crate) skip_unchanged: bool,

@@ -51,6 +51,7 @@ pub(crate) mod code {
     pub(super) const READONLY: i32 = 164;
     pub(super) const SOCKET_TIMEOUT: i32 = 209;
     pub(super) const ACCESS_DENIED: i32 = 497;
+    pub(super) const KEEPER_EXCEPTION: i32 = 999;
     /// Unknown user, wrong password, password required; then, since 20.x, all three in one.
     pub(super) const NOT_AUTHENTICATED: [i32; 4] = [192, 193, 194, 516];
     /// After these an insert may be stored all the same: the server was interrupted, or lost sight of it
@@ -200,6 +201,10 @@ fn classify(exception: Exception, effect: Effect) -> Error {
         code::READONLY => Error::AccessDenied(format!(
             "this ClickHouse user may only read (its profile has `readonly`); use one that may write ({text})"
         )),
+        code::KEEPER_EXCEPTION => Error::Unavailable(Failure {
+            message: format!("ClickHouse can't reach its Keeper, or was refused by it: {text}"),
+            outcome,
+        }),
         code::TIMEOUT_EXCEEDED | code::SOCKET_TIMEOUT => Error::TimedOut(Failure {
             message: format!("ClickHouse gave up: {text}"),
             outcome,

@@ -141,8 +141,10 @@ impl<O: Outside> Client<'_, O> {
             Fate::Lost => Ok(Try::Lost),
             Fate::Covered => Ok(Try::Covered),
             // Behind a load balancer the replica that answers may not have the row yet.
-            Fate::Dropped if self.connection.options.engine.is_replicated() => Err(covered()),
-            Fate::Dropped => Ok(Try::Dropped),
+            Fate::Dropped => match self.is_on_replicas().map_err(Error::in_doubt)? {
+                true => Err(covered()),
+                false => Ok(Try::Dropped),
+            },
             Fate::Doubled => Err(doubled(&self.connection.table)),
         }
     }

@@ -25,7 +25,25 @@ impl<O: Outside> Client<'_, O> {
         if missing.code == code::UNKNOWN_DATABASE {
             self.create(&sql::create_database(self.connection)?)?;
         }
+        if self.connection.options.lock == Lock::Table && self.is_on_replicas()? {
+            return Err(inexact_on_replicas());
+        }
         self.create(&sql::create_leases(self.connection)?)
+    }
+
+    /// Whether several servers have the tables: then the one that answers may lack a row that is stored.
+    ///
+    /// In ClickHouse Cloud, or in a database of engine Replicated, that is so whatever the setting `engine` says. It costs a
+    /// request, so it is asked only where something depends on it.
+    pub(crate) fn is_on_replicas(&self) -> Result<bool, Error> {
+        if self.connection.options.engine.is_replicated() {
+            return Ok(true);
+        }
+        let engines = rows::texts(&self.send(&sql::engines(self.connection)?)?)?;
+        Ok(engines
+            .iter()
+            .flatten()
+            .any(|engine| is_of_replicas(engine)))
     }
 
     fn create_history(&self) -> Result<(), Error> {
@@ -98,7 +116,12 @@ impl<O: Outside> Client<'_, O> {
             Lock::Keeper => to.table.lease_keeper(),
             _ => to.table.lease(),
         };
-        if to.options.lock != Lock::None && !self.exists(&lease)? {
+        let exact = match to.options.lock {
+            Lock::None => false,
+            Lock::Keeper => true,
+            Lock::Table => !self.is_on_replicas()?,
+        };
+        if exact && !self.exists(&lease)? {
             self.create(&sql::create_leases(to)?)?;
             done.push(format!("created the table {lease}"));
         }
@@ -125,6 +148,19 @@ impl<O: Outside> Client<'_, O> {
     }
 }
 
+/// Whether several servers have a table, or a database, of this engine.
+pub(crate) fn is_of_replicas(engine: &str) -> bool {
+    engine.starts_with("Replicated") || engine.starts_with("Shared")
+}
+
+/// Until 2023 a replica that lagged behind stored the loser's step under the winner's name (ClickHouse#41048).
+pub(crate) fn inexact_on_replicas() -> Error {
+    Error::InvalidInput(
+        "the setting `lock` is `table`, whose leases are exact on one server, and the tables are on replicas; set `lock` to `keeper`"
+            .to_owned(),
+    )
+}
+
 /// Whether the one text of an answer is `1`.
 pub(crate) fn is_yes(rows: &[Vec<String>]) -> bool {
     rows.first()
@@ -145,4 +181,32 @@ fn is_ours(columns: &[Vec<String>]) -> bool {
         && has("deleted", "Bool")
         && has("writes", "String")
         && has("valid_until", "DateTime64(3")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_of_replicas_are_known_by_their_names() {
+        for engine in [
+            "Replicated",
+            "Shared",
+            "ReplicatedReplacingMergeTree",
+            "SharedReplacingMergeTree",
+        ] {
+            assert!(is_of_replicas(engine), "{engine}");
+        }
+        for engine in [
+            "Atomic",
+            "Ordinary",
+            "Memory",
+            "ReplacingMergeTree",
+            "MergeTree",
+            "Distributed",
+            "",
+        ] {
+            assert!(!is_of_replicas(engine), "{engine}");
+        }
+    }
 }

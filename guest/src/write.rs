@@ -255,8 +255,7 @@ impl<O: Outside> Client<'_, O> {
         decide: &impl Fn(Option<&Stored>) -> Result<Option<Change>, Error>,
         memory: &mut Memory,
     ) -> Result<Option<Option<Version>>, Error> {
-        let read_at = self.outside.elapsed();
-        let age = || self.outside.elapsed().saturating_sub(read_at);
+        let mut read_at = self.outside.elapsed();
         let stored = match self.send(&head()?) {
             Err(Error::Server(error)) if is_missing(&error) => {
                 self.valid_until(id, wish)?;
@@ -271,6 +270,14 @@ impl<O: Outside> Client<'_, O> {
         };
         // After the reading: what somebody else writes under the next lease is then above what was read.
         let valid_until_ms = self.valid_until(id, wish)?;
+        // A creation counts on an absence of just now: where the way is long, that was before the lease was looked at.
+        if stored.is_none() && valid_until_ms.is_some() {
+            read_at = self.outside.elapsed();
+            if rows::head(id, &self.send(&head()?)?)?.is_some() {
+                return Ok(None);
+            }
+        }
+        let age = || self.outside.elapsed().saturating_sub(read_at);
         let live = stored.as_ref().filter(|stored| !stored.deleted);
         wish.expectation.check(live)?;
         let change = match decide(live)? {
@@ -346,7 +353,7 @@ impl<O: Outside> Client<'_, O> {
 
     fn valid_until(&self, id: &str, wish: Wish<'_>) -> Result<Option<i64>, Error> {
         let until = wish.lease.map(|token| self.lease_for_a_write(id, token));
-        until.transpose()
+        until.transpose().map_err(Error::before_the_write)
     }
 
     /// What to go on from where no row is: the last deletion, as if its tombstone were still there. For another writer

@@ -29,35 +29,24 @@ enum Leases {
 impl<O: Outside> Client<'_, O> {
     pub(super) fn check_locks(&self, findings: &mut Vec<Finding>) {
         let to = self.connection;
-        let tables = match self.ask(sql::lease_facts(to)) {
-            Ok(tables) => tables,
+        let definition = match self.ask(sql::lease_definition(to)) {
+            Ok(definition) => definition,
             Err(error) => return findings.push(not_told("locks", &error)),
         };
         // It is there only where one is configured.
         let keeper = self.exists("system.zookeeper_connection");
         let place = Place {
             keeper: keeper.unwrap_or(false),
-            replicated: to.options.engine.is_replicated() || is_replicated(&tables),
-            leases: leases(&tables),
+            replicated: self.is_on_replicas().unwrap_or_default(),
+            leases: leases(&definition),
         };
         findings.push(judge(to.options.lock, place));
     }
 }
 
-/// Rows of `sql::lease_facts`: `state` or `lease`, the engine, its definition.
-fn is_replicated(tables: &[Vec<String>]) -> bool {
-    tables.iter().any(|table| match table.as_slice() {
-        [what, engine, _] if what == "state" => super::is_replicated(engine),
-        _ => false,
-    })
-}
-
-fn leases(tables: &[Vec<String>]) -> Leases {
-    let definition = tables.iter().find_map(|table| match table.as_slice() {
-        [what, _, definition] if what == "lease" => Some(definition),
-        _ => None,
-    });
-    match definition {
+/// A row of `sql::lease_definition`, if there is one.
+fn leases(rows: &[Vec<String>]) -> Leases {
+    match rows.iter().flatten().next() {
         None => Leases::NotThere,
         Some(definition)
             if definition.contains("non_replicated_deduplication_window = ")
@@ -117,25 +106,22 @@ fn judge(lock: Lock, place: Place) -> Finding {
 mod tests {
     use super::*;
 
-    fn table(what: &str, engine: &str, definition: &str) -> Vec<String> {
-        [what, engine, definition].map(str::to_owned).to_vec()
-    }
-
     #[test]
     fn each_mode_is_judged_by_what_is_there() {
         let good =
             "... CONSTRAINT in_time CHECK x SETTINGS non_replicated_deduplication_window = 10000";
-        let place = |keeper, state: &str, definition: Option<&str>| {
-            let mut tables = vec![table("state", state, "")];
-            tables.extend(definition.map(|text| table("lease", "ReplacingMergeTree", text)));
+        let place = |keeper, replicated, definition: Option<&str>| {
+            let rows: Vec<_> = definition
+                .map(|text| vec![text.to_owned()])
+                .into_iter()
+                .collect();
             Place {
                 keeper,
-                replicated: is_replicated(&tables),
-                leases: leases(&tables),
+                replicated,
+                leases: leases(&rows),
             }
         };
-        let one = "ReplacingMergeTree";
-        let many = "ReplicatedReplacingMergeTree";
+        let (one, many) = (false, true);
         for (lock, place, severity, words) in [
             (Lock::None, place(true, one, None), Note, "switched off"),
             (

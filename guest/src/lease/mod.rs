@@ -30,6 +30,7 @@ use crate::options::Lock;
 use crate::pattern::Pattern;
 use crate::rows;
 use crate::sql;
+use crate::tables::inexact_on_replicas;
 use crate::writes::Name;
 
 /// A lease that is or was held: what its holder keeps, and what others see of it.
@@ -75,6 +76,11 @@ impl Reading {
         (live && !last.released).then_some(&last.lease)
     }
 
+    /// The names of the steps.
+    fn names(&self) -> &str {
+        self.last.as_ref().map_or("", |last| &last.writes)
+    }
+
     /// The lease that is held, if it is that of this token; else the error that says who holds it.
     pub(crate) fn held_by(&self, token: &str) -> Result<&Lease, Error> {
         match self.held() {
@@ -118,6 +124,9 @@ enum Made {
 const SHORTEST: u64 = 2_000;
 const LONGEST: u64 = 24 * 60 * 60 * 1_000;
 const LONGEST_OWNER: usize = 1024;
+/// A UUID fits, and nothing that two might choose by chance.
+const SHORTEST_TOKEN: usize = 16;
+const LONGEST_TOKEN: usize = 64;
 
 /// So much before the end of its lease a write must have come: the server judges by whole seconds at worst (see
 /// `sql::IN_TIME`), and stores it a moment after that.
@@ -135,8 +144,17 @@ const MOST_LEASES: u32 = 1_000;
 
 impl<O: Outside> Client<'_, O> {
     /// Three requests where nobody holds it: a reading, a step, a reading back.
-    pub(crate) fn acquire(&self, id: &str, ttl_ms: u64, owner: &str) -> Result<Lease, Error> {
+    ///
+    /// `token` is the caller's, who may ask once more with the same one where the answer was lost.
+    pub(crate) fn acquire(
+        &self,
+        id: &str,
+        token: &str,
+        ttl_ms: u64,
+        owner: &str,
+    ) -> Result<Lease, Error> {
         check_id(id)?;
+        check_token(token)?;
         let ttl_ms = check_ttl(ttl_ms)?;
         if owner.len() > LONGEST_OWNER {
             return Err(Error::InvalidInput(format!(
@@ -145,14 +163,13 @@ impl<O: Outside> Client<'_, O> {
             )));
         }
         self.check_mode()?;
-        let token = format!(
-            "{:016x}{:016x}",
-            self.outside.random(),
-            self.outside.random()
-        );
         let mut generation = 0;
         for _ in 0..TRIES {
-            let Reading { last, now_ms } = self.free_lease(id)?;
+            let reading = self.read_lease(id)?;
+            if let Ok(own) = reading.held_by(token) {
+                return self.go_on(own, reading.names(), ttl_ms, false);
+            }
+            let Reading { last, now_ms } = self.free(reading)?;
             let first = last.is_none();
             let (epoch, before) = match last {
                 Some(last) => (last.lease.epoch, last.writes),
@@ -160,7 +177,7 @@ impl<O: Outside> Client<'_, O> {
             };
             let lease = Lease {
                 id: id.to_owned(),
-                token: token.clone(),
+                token: token.to_owned(),
                 epoch,
                 owner: owner.to_owned(),
                 acquired_ms: now_ms,
@@ -188,7 +205,7 @@ impl<O: Outside> Client<'_, O> {
     /// Two requests, where nothing has happened to the lease since, and that is not long ago; else the lease is read first.
     pub(crate) fn renew(&self, lease: &Lease, ttl_ms: u64) -> Result<Lease, Error> {
         let ttl_ms = check_ttl(ttl_ms)?;
-        self.go_on(lease, ttl_ms, false)
+        self.go_on(lease, "", ttl_ms, false)
     }
 
     /// One request as a rule. Where the lease is lost, its epoch is taken, and nothing happens.
@@ -221,7 +238,7 @@ impl<O: Outside> Client<'_, O> {
         let Ok(lease) = reading.held_by(token) else {
             return Ok(false);
         };
-        match self.go_on(lease, 0, true) {
+        match self.go_on(lease, reading.names(), 0, true) {
             Ok(_) => Ok(true),
             Err(Error::Locked(_)) => Ok(false),
             Err(error) => Err(error),
@@ -251,13 +268,21 @@ impl<O: Outside> Client<'_, O> {
             return Ok(lease.expires_ms - MARGIN_MS);
         }
         let ttl_ms = lease.expires_ms.saturating_sub(lease.renewed_ms);
-        Ok(self.go_on(lease, ttl_ms, false)?.expires_ms - MARGIN_MS)
+        let renewed = self.go_on(lease, reading.names(), ttl_ms, false)?;
+        Ok(renewed.expires_ms - MARGIN_MS)
     }
 
-    /// Renews or ends a lease that its holder knows as it was, `ttl_ms` from now; `Locked` where it is lost.
-    fn go_on(&self, lease: &Lease, ttl_ms: i64, released: bool) -> Result<Lease, Error> {
+    /// Renews or ends a lease that its holder knows as it was, `ttl_ms` from now; `Locked` where it is lost. `before` are the
+    /// names of its steps, where they are known: whoever has only just read them may have been overtaken by others that have.
+    fn go_on(
+        &self,
+        lease: &Lease,
+        before: &str,
+        ttl_ms: i64,
+        released: bool,
+    ) -> Result<Lease, Error> {
         self.check_mode()?;
-        let (mut lease, mut before) = (lease.clone(), String::new());
+        let (mut lease, mut before) = (lease.clone(), before.to_owned());
         let mut valid_until_ms = lease.fresh_until();
         let mut generation = 0;
         for _ in 0..TRIES {
@@ -280,15 +305,14 @@ impl<O: Outside> Client<'_, O> {
             let held = reading.held_by(&lease.token)?.clone();
             let fresh_ms = reading.now_ms.saturating_add(FRESH_MS);
             valid_until_ms = held.expires_ms.min(fresh_ms);
-            before = reading.last.map(|last| last.writes).unwrap_or_default();
+            before = reading.names().to_owned();
             lease = held;
         }
         Err(busy())
     }
 
-    /// A lease that nobody holds.
-    fn free_lease(&self, id: &str) -> Result<Reading, Error> {
-        let reading = self.read_lease(id)?;
+    /// Lets a reading pass of a lease that nobody holds.
+    fn free(&self, reading: Reading) -> Result<Reading, Error> {
         let grace_ms = match self.connection.options.lock {
             Lock::Keeper => SKEW_MS,
             _ => 0,
@@ -304,12 +328,7 @@ impl<O: Outside> Client<'_, O> {
         match options.lock {
             Lock::Keeper => Ok(()),
             Lock::Table if !options.engine.is_replicated() => Ok(()),
-            // Until 2023 a replica that lagged behind stored the loser's step under the winner's name (ClickHouse#41048).
-            Lock::Table => Err(Error::InvalidInput(
-                "the setting `lock` is `table`, whose leases are exact on one server, and the engine is one of replicas; \
-                 set `lock` to `keeper`"
-                    .to_owned(),
-            )),
+            Lock::Table => Err(inexact_on_replicas()),
             Lock::None => Err(Error::InvalidInput(
                 "leases are switched off by the setting `lock`".to_owned(),
             )),
@@ -359,6 +378,16 @@ impl Step<'_> {
             expires_ms: made_ms.saturating_add(self.ttl_ms),
             ..self.lease.clone()
         }
+    }
+}
+
+fn check_token(token: &str) -> Result<(), Error> {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+    match (SHORTEST_TOKEN..=LONGEST_TOKEN).contains(&token.len()) && token.bytes().all(plain) {
+        true => Ok(()),
+        false => Err(Error::InvalidInput(format!(
+            "the token of a lease has {SHORTEST_TOKEN} to {LONGEST_TOKEN} characters of A-Z, a-z, 0-9, - and _"
+        ))),
     }
 }
 

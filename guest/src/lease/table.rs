@@ -7,6 +7,7 @@ use crate::response::code;
 use crate::rows;
 use crate::sql;
 use crate::step::{doubled, may_be_stored};
+use crate::tables::inexact_on_replicas;
 use crate::version::Version;
 use crate::write::TURN;
 use crate::writes::{self, Fate, Name, Sent};
@@ -67,9 +68,11 @@ impl<O: Outside> Client<'_, O> {
         match seen {
             (Fate::Stored, Some(made_ms)) => Ok(Made::At(made_ms)),
             (Fate::Stored | Fate::Lost | Fate::Covered, _) => Ok(Made::Lost),
-            // Behind a load balancer the replica that answers may not have the row yet.
-            (Fate::Dropped, _) if self.connection.options.engine.is_replicated() => Ok(Made::Lost),
-            (Fate::Dropped, _) => Ok(Made::Gone),
+            // Another token for this epoch is right only where a row that is stored is also seen.
+            (Fate::Dropped, _) => match self.is_on_replicas()? {
+                true => Err(inexact_on_replicas()),
+                false => Ok(Made::Gone),
+            },
             (Fate::Doubled, _) => Err(doubled(&self.connection.table)),
         }
     }

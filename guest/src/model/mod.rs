@@ -282,7 +282,7 @@ fn without_any_of_its_parts_writes_fail() {
 
 /// The same with more contenders, messages and writes at once: up to some million worlds each.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: a part of `cargo dev test-long`"]
 fn leases_in_larger_worlds() {
     let three = Setup {
         contenders: 3,
@@ -333,7 +333,7 @@ fn leases_in_larger_worlds() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: a part of `cargo dev test-long`"]
 fn writes_in_larger_worlds() {
     let twice = Setup {
         writes: 2,

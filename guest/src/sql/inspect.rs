@@ -4,9 +4,11 @@ use super::{NATIVE, NOW, Request, Statement};
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// The server's version, time zone and clock.
+/// The server's version, time zone and clock, and whom it takes us for: a host may keep the user's name from plugins.
 pub(crate) fn server(to: &Connection) -> Result<Request, Error> {
-    let sql = format!("SELECT version() AS version, timezone() AS zone, {NOW} {NATIVE}");
+    let sql = format!(
+        "SELECT version() AS version, timezone() AS zone, {NOW}, currentUser() AS user {NATIVE}"
+    );
     Statement::read().sql(to, sql)
 }
 
@@ -32,10 +34,10 @@ pub(crate) fn privileges(to: &Connection) -> Result<Request, Error> {
     Statement::read().sql(to, sql)
 }
 
-/// Whether the user has a right on the table, as `1` or `0`. Servers before 24.10 do not know the question.
-pub(crate) fn grant(to: &Connection, right: &str) -> Result<Request, Error> {
+/// Whether the user has a right on a table, as `1` or `0`. Servers before 24.10 do not know the question.
+pub(crate) fn grant(to: &Connection, right: &str, table: &str) -> Result<Request, Error> {
     // Its grammar has no place for a format.
-    let sql = format!("CHECK GRANT {right} ON {}", to.table);
+    let sql = format!("CHECK GRANT {right} ON {table}");
     Statement::read()
         .setting("default_format", "Native")
         .sql(to, sql)
@@ -50,10 +52,20 @@ pub(crate) fn table_facts(to: &Connection) -> Result<Request, Error> {
     named(to, sql)
 }
 
-/// Of the table of states and that of leases, as `state` and `lease`: the engine, and the definition.
-pub(crate) fn lease_facts(to: &Connection) -> Result<Request, Error> {
+/// The definition of the table of leases; no row where there is none.
+pub(crate) fn lease_definition(to: &Connection) -> Result<Request, Error> {
     let sql = format!(
-        "SELECT if(name = {{table:String}}, 'state', 'lease') AS what, engine, create_table_query FROM system.tables \
+        "SELECT create_table_query FROM system.tables \
+         WHERE database = {{schema:String}} AND name = concat({{table:String}}, '_lease') {NATIVE}"
+    );
+    named(to, sql)
+}
+
+/// The engines of the database and of the tables of states and of leases, as far as they are there.
+pub(crate) fn engines(to: &Connection) -> Result<Request, Error> {
+    let sql = format!(
+        "SELECT engine FROM system.databases WHERE name = {{schema:String}} \
+         UNION ALL SELECT engine FROM system.tables \
          WHERE database = {{schema:String}} AND name IN ({{table:String}}, concat({{table:String}}, '_lease')) {NATIVE}"
     );
     named(to, sql)

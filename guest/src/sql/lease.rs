@@ -69,9 +69,9 @@ pub(crate) fn leases(to: &Connection, pattern: &Pattern, rows: u32) -> Result<Re
     let limit = rows.to_string();
     let (statement, mut conditions) = super::read::those(pattern, None);
     conditions.push("NOT released AND now64(3) < made_at + toIntervalMillisecond(ttl_ms)");
-    let from = match to.options.lock {
-        Lock::Keeper => to.table.lease_keeper(),
-        _ => format!("{} FINAL", to.table.lease()),
+    let (statement, from) = match to.options.lock {
+        Lock::Keeper => (in_keeper(statement), to.table.lease_keeper()),
+        _ => (statement, format!("{} FINAL", to.table.lease())),
     };
     let sql = format!(
         "SELECT state_id, epoch, {} FROM {from} WHERE {} ORDER BY state_id LIMIT {{limit:UInt32}} {NATIVE}",

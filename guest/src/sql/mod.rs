@@ -11,8 +11,8 @@ mod schema;
 mod write;
 
 pub(crate) use inspect::{
-    clusters, columns, grant, keep_alive, lease_facts, measure_round_trip, privileges, server,
-    table_facts,
+    clusters, columns, engines, grant, keep_alive, lease_definition, measure_round_trip,
+    privileges, server, table_facts,
 };
 pub(crate) use lease::{
     confirm_step, create_leases, insert_in_keeper, insert_step, lease, leases, update_in_keeper,

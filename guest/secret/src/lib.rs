@@ -1,13 +1,24 @@
-//! Takes a password out of texts that others wrote: servers and hosts may echo what they were sent.
+//! A password: how it travels, and how it is taken out of texts that others wrote, since servers and plugins may echo what
+//! they were sent.
 //!
-//! Our own messages never need it: they are written without secrets in the first place.
+//! Our own messages never need that: they are written without secrets in the first place.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use zeroize::Zeroizing;
 
-/// A password, that shows itself to nobody but who asks for it by name.
-pub(crate) struct Password(String);
+/// A password, that shows itself to nobody but who asks for it by name, and leaves nothing in memory behind it.
+///
+/// ```
+/// use pipeline_state_secret::Password;
+///
+/// let password = Password::new("hunter2".to_owned());
+/// assert_eq!(format!("{password:?}"), "Password");
+/// assert_eq!(password.redact("`hunter2` is wrong", "app"), "`[redacted]` is wrong");
+/// ```
+#[derive(Clone)]
+pub struct Password(Zeroizing<String>);
 
 /// A shorter password is only replaced where it stands as a word of its own: to replace each `a` of a
 /// message would tell the password instead of hiding it.
@@ -16,38 +27,52 @@ const SHORT: usize = 4;
 const MARK: &str = "[redacted]";
 
 impl Password {
-    pub(crate) fn new(text: String) -> Self {
-        Self(text)
+    /// Takes it over.
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
     }
 
     /// The value of the header `Authorization` (RFC 7617).
-    pub(crate) fn authorization(&self, user: &str) -> String {
-        format!("Basic {}", STANDARD.encode(format!("{user}:{}", self.0)))
+    pub fn authorization(&self, user: &str) -> Zeroizing<String> {
+        let encoded = STANDARD.encode(&*self.with(user));
+        Zeroizing::new(format!("Basic {}", &*Zeroizing::new(encoded)))
+    }
+
+    fn with(&self, user: &str) -> Zeroizing<String> {
+        Zeroizing::new(format!("{user}:{}", &*self.0))
     }
 
     /// `text` without the password and without the forms in which it travels.
-    pub(crate) fn redact(&self, text: &str, user: &str) -> String {
-        if self.0.is_empty() {
+    pub fn redact(&self, text: &str, user: &str) -> String {
+        let plain = &*self.0;
+        if plain.is_empty() {
             return text.to_owned();
         }
-        let mut forms = vec![
-            STANDARD.encode(format!("{user}:{}", self.0)),
-            STANDARD_NO_PAD.encode(format!("{user}:{}", self.0)),
-            STANDARD.encode(&self.0),
-            STANDARD_NO_PAD.encode(&self.0),
-            utf8_percent_encode(&self.0, NON_ALPHANUMERIC).to_string(),
-            url::form_urlencoded::byte_serialize(self.0.as_bytes()).collect(),
+        let both = self.with(user);
+        let mut forms = [
+            STANDARD.encode(&*both),
+            STANDARD_NO_PAD.encode(&*both),
+            STANDARD.encode(plain),
+            STANDARD_NO_PAD.encode(plain),
+            utf8_percent_encode(plain, NON_ALPHANUMERIC).to_string(),
+            url::form_urlencoded::byte_serialize(plain.as_bytes()).collect(),
             // As SQL and JSON quote it.
-            self.0.replace('\\', "\\\\").replace('\'', "\\'"),
-            self.0.replace('\\', "\\\\").replace('"', "\\\""),
-            self.0.clone(),
-        ];
+            plain.replace('\\', "\\\\").replace('\'', "\\'"),
+            plain.replace('\\', "\\\\").replace('"', "\\\""),
+            plain.clone(),
+        ]
+        .map(Zeroizing::new);
         // The longest first: a form may hold a shorter one.
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
-        forms.dedup();
         forms
             .iter()
             .fold(text.to_owned(), |text, form| replace(&text, form))
+    }
+}
+
+impl From<Zeroizing<String>> for Password {
+    fn from(text: Zeroizing<String>) -> Self {
+        Self(text)
     }
 }
 
@@ -89,6 +114,7 @@ mod tests {
     fn a_password_is_replaced_in_each_of_its_forms() {
         let plain = "p@ss/w'ord+1 \\x";
         let authorization = Password::new(plain.to_owned()).authorization("app");
+        let authorization = &*authorization;
         let text = format!(
             "a {plain} b p%40ss%2Fw%27ord%2B1%20%5Cx c p%40ss%2Fw%27ord%2B1+%5Cx d {authorization} e p@ss/w\\'ord+1 \\\\x f"
         );
