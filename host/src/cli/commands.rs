@@ -1,103 +1,41 @@
-//! What each command does.
+//! What the shorter commands do.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::io::{self, Write};
 
-use pipeline_state::{
-    Backend, Description, Finding, Inspection, Plugins, Severity, State, StateId, Version,
-};
+use pipeline_state::{Backend, Description, Finding, Inspection, Plugins, Severity};
+use serde_json::json;
 
-use super::failure::Failure;
-
-/// How many IDs are asked for at once: a few hundred kilobytes.
-const IDS_AT_ONCE: u32 = 10_000;
-
-pub(super) async fn list(backend: &Backend, pattern: &str) -> Result<(), Failure> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut after = None;
-    loop {
-        let page = backend
-            .get_ids(pattern, after.as_ref(), IDS_AT_ONCE)
-            .await?;
-        for id in &page.ids {
-            writeln!(out, "{id}")?;
-        }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => break,
-        }
-    }
-    Ok(out.flush()?)
-}
-
-pub(super) async fn get(backend: &Backend, id: &StateId) -> Result<(), Failure> {
-    let Some(entry) = backend.get(id).await? else {
-        return Err(Failure::NoSuchState(id.to_string()));
-    };
-    Ok(writeln!(io::stdout(), "{}", entry.state.to_json())?)
-}
-
-pub(super) async fn set(backend: &Backend, id: &StateId, state: State) -> Result<(), Failure> {
-    backend.set(id, state).await?;
-    Ok(())
-}
-
-pub(super) async fn delete(backend: &Backend, id: &StateId) -> Result<(), Failure> {
-    match backend.delete(id).await? {
-        true => Ok(()),
-        false => Err(Failure::NoSuchState(id.to_string())),
-    }
-}
-
-/// A line for each version: the version, the time, and the state, or that it was deleted.
-pub(super) async fn history(backend: &Backend, id: &StateId, limit: u32) -> Result<(), Failure> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    for change in backend.versions(id, None, limit).await? {
-        let state = match &change.state {
-            Some(state) => state.to_json(),
-            None => String::from("deleted"),
-        };
-        let time = utc(change.written_at_ms);
-        writeln!(out, "{}\t{time}\t{state}", change.version)?;
-    }
-    Ok(out.flush()?)
-}
-
-pub(super) fn utc(milliseconds: u64) -> String {
-    let time = UNIX_EPOCH + Duration::from_millis(milliseconds);
-    humantime::format_rfc3339_millis(time).to_string()
-}
-
-pub(super) async fn restore(
-    backend: &Backend,
-    id: &StateId,
-    version: Version,
-) -> Result<(), Failure> {
-    let missing = || Failure::NoSuchVersion {
-        id: id.to_string(),
-        version,
-    };
-    // The newest one before the version after it.
-    let before = Version::from(version.get().saturating_add(1));
-    let changes = backend.versions(id, Some(before), 1).await?;
-    let change = changes
-        .into_iter()
-        .find(|change| change.version == version)
-        .ok_or_else(missing)?;
-    match change.state {
-        Some(state) => drop(backend.set(id, state).await?),
-        None => drop(backend.delete(id).await?),
-    }
-    Ok(())
-}
+use super::failure::{Failure, plain};
+use super::output::{Output, write_line};
 
 /// Prints every finding; fails if one is a problem.
-pub(super) async fn doctor(backend: &Backend) -> Result<(), Failure> {
-    let findings = backend.check().await?;
+pub(super) fn doctor(
+    findings: &[Finding],
+    places: &[String],
+    output: Output,
+) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    for finding in &findings {
+    for text in places {
+        if output.json {
+            let line =
+                json!({"severity": "fine", "subject": "setting", "text": text, "mend": null});
+            write_line(&mut out, &line)?;
+        } else {
+            let text = plain(text);
+            writeln!(out, "{:<8} {:<11} {text}", "fine", "setting")?;
+        }
+    }
+    for finding in findings {
+        if output.json {
+            let line = json!({
+                "severity": finding.severity.to_string(),
+                "subject": finding.subject,
+                "text": finding.text,
+                "mend": finding.mend,
+            });
+            write_line(&mut out, &line)?;
+            continue;
+        }
         writeln!(
             out,
             "{:<8} {:<11} {}",
@@ -114,48 +52,33 @@ pub(super) async fn doctor(backend: &Backend) -> Result<(), Failure> {
     }
 }
 
-pub(super) async fn migrate(backend: &Backend) -> Result<(), Failure> {
+pub(super) async fn migrate(backend: &Backend, output: Output) -> Result<(), Failure> {
     let done = backend.migrate().await?;
     let mut out = io::stdout().lock();
+    if output.json {
+        return Ok(write_line(&mut out, &json!({"done": done}))?);
+    }
     if done.is_empty() {
         writeln!(out, "nothing to do")?;
     }
     Ok(done.iter().try_for_each(|line| writeln!(out, "{line}"))?)
 }
 
-pub(super) async fn clear(backend: &Backend, force: bool) -> Result<(), Failure> {
-    if !force {
-        return Err(Failure::NotForced);
-    }
-    let count = backend.clear().await?;
-    Ok(writeln!(io::stderr(), "deleted {count} states")?)
-}
-
-/// The state that `set` was given, on the command line or in a file.
-pub(super) fn read_state(text: Option<&str>, file: Option<&Path>) -> Result<State, Failure> {
-    let read = |file: &Path| match file.to_str() {
-        Some("-") => io::read_to_string(io::stdin()),
-        _ => {
-            let mut text = String::new();
-            File::open(file)?.read_to_string(&mut text).map(|_| text)
-        }
-    };
-    let from_file = file
-        .map(|path| {
-            read(path).map_err(|error| Failure::File {
-                path: path.to_owned(),
-                error,
-            })
-        })
-        .transpose()?;
-    let text = from_file.as_deref().or(text).unwrap_or_default();
-    Ok(State::from_json(text)?)
-}
-
-pub(super) fn plugins_list(plugins: &Plugins) -> Result<(), Failure> {
+pub(super) fn plugins_list(plugins: &Plugins, output: Output) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     for plugin in plugins.iter() {
         let Description { name, version, .. } = plugin.description;
+        if output.json {
+            let line = json!({
+                "scheme": plugin.scheme,
+                "name": name,
+                "version": version,
+                "source": plugin.source,
+                "digest": plugin.digest,
+            });
+            write_line(&mut out, &line)?;
+            continue;
+        }
         writeln!(
             out,
             "{}\t{name} {version}\t{}\t{}",
@@ -166,8 +89,12 @@ pub(super) fn plugins_list(plugins: &Plugins) -> Result<(), Failure> {
 }
 
 /// Prints all that can be known, then fails if the file is no plugin.
-pub(super) fn plugins_inspect(inspection: Inspection) -> Result<(), Failure> {
+pub(super) fn plugins_inspect(inspection: Inspection, output: Output) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
+    if output.json {
+        write_line(&mut out, &as_json(&inspection))?;
+        return inspection.description.map(drop).map_err(Failure::from);
+    }
     writeln!(out, "digest   {}", inspection.digest)?;
     writeln!(out, "size     {} bytes", inspection.size)?;
     print_list(&mut out, "imports", &inspection.imports)?;
@@ -201,4 +128,33 @@ pub(super) fn plugins_inspect(inspection: Inspection) -> Result<(), Failure> {
 fn print_list(out: &mut impl Write, title: &str, items: &[String]) -> io::Result<()> {
     writeln!(out, "{title}")?;
     items.iter().try_for_each(|item| writeln!(out, "  {item}"))
+}
+
+fn as_json(inspection: &Inspection) -> serde_json::Value {
+    let plugin = inspection.description.as_ref().ok().map(|description| {
+        let settings = description.settings.iter().map(|setting| {
+            json!({
+                "name": setting.name,
+                "kind": setting.kind,
+                "label": setting.label,
+                "default": setting.default,
+                "sensitive": setting.sensitive,
+                "env": setting.env,
+            })
+        });
+        json!({
+            "name": description.name,
+            "version": description.version,
+            "schemes": description.schemes,
+            "ports": {"http": description.plain_port, "https": description.tls_port},
+            "settings": settings.collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "digest": inspection.digest,
+        "bytes": inspection.size,
+        "imports": inspection.imports,
+        "exports": inspection.exports,
+        "plugin": plugin,
+    })
 }

@@ -1,34 +1,52 @@
 //! Leases on the command line: who holds them, ending one, and holding one while a command runs.
 
+use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use pipeline_state::{Backend, Error, Holder, Lease, StateId};
-#[cfg(target_os = "linux")]
-use rustix::process::Signal;
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
 
 use super::args::{LeaseArgs, RunArgs};
-use super::commands::utc;
-use super::failure::Failure;
+use super::failure::{Failure, plain};
+use super::output::{Output, write_line};
+use super::time::utc;
+use running::Running;
+use signals::Signals;
 
-/// What tells a command under `lock run` of which state it has the lease, and the token of that.
+#[cfg_attr(target_os = "linux", path = "lock/tree.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "lock/child.rs")]
+mod running;
+mod signals;
+
+pub(super) use running::{exec, guard};
+
+/// What tells a command under `lock run` of which state it has the lease, the token of that, and the origin of its store.
 const LEASE_ID: &str = "PIPELINE_STATE_LEASE_ID";
 const LEASE_TOKEN: &str = "PIPELINE_STATE_LEASE_TOKEN";
+const LEASE_ORIGIN: &str = "PIPELINE_STATE_LEASE_ORIGIN";
 
 /// How long a command whose lease is lost has to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A line for each lease that is held: the ID, when it was acquired, when it ends, the token, the owner.
-pub(super) async fn show(backend: &Backend, pattern: &str) -> Result<(), Failure> {
+pub(super) async fn show(backend: &Backend, pattern: &str, output: Output) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     for holder in backend.holders(pattern).await? {
-        let Holder {
-            id, token, owner, ..
-        } = &holder;
+        if output.json {
+            let line = serde_json::json!({
+                "id": holder.id.as_str(),
+                "acquired_at": utc(holder.acquired_at_ms),
+                "expires_at": utc(holder.expires_at_ms),
+                "token": holder.token,
+                "owner": holder.owner,
+            });
+            write_line(&mut out, &line)?;
+            continue;
+        }
+        let [id, token, owner] =
+            [&holder.id.to_string(), &holder.token, &holder.owner].map(|text| plain(text));
         let [acquired, expires] = [holder.acquired_at_ms, holder.expires_at_ms].map(utc);
         writeln!(out, "{id}\t{acquired}\t{expires}\t{token}\t{owner}")?;
     }
@@ -52,24 +70,73 @@ pub(super) async fn for_writing(
     id: &StateId,
     args: &LeaseArgs,
 ) -> Result<Backend, Failure> {
-    if let Ok(token) = std::env::var(LEASE_TOKEN)
-        && std::env::var(LEASE_ID).is_ok_and(|held| held == id.to_string())
-    {
+    if args.ignore_lock {
+        return Ok(backend);
+    }
+    if let Some(token) = inherited(&backend, id) {
         return Ok(backend.under_lease(&token));
     }
-    if !args.ignore_lock {
-        refuse_held(&backend, &escape(id)).await?;
-    }
+    refuse_held(&backend, &escape(id), args).await?;
     Ok(backend)
 }
 
-/// For a write to all states.
-pub(super) async fn refuse_held(backend: &Backend, pattern: &str) -> Result<(), Failure> {
-    match backend.holders(pattern).await?.into_iter().next() {
+/// The token of the lease that this process was started with, if it is of this state. Of the store no more than the origin is
+/// compared: what else tells two apart only their plugin knows.
+fn inherited(backend: &Backend, id: &StateId) -> Option<String> {
+    let is_of_another = |name, this: &str| env::var(name).is_ok_and(|held| held != this);
+    let held_id = env::var(LEASE_ID).ok()?;
+    if held_id != id.to_string() || is_of_another(LEASE_ORIGIN, &origin(backend)) {
+        return None;
+    }
+    env::var(LEASE_TOKEN).ok()
+}
+
+fn origin(backend: &Backend) -> String {
+    backend.origin().unwrap_or_default()
+}
+
+/// For a write to all states whose IDs match: none of them may be held.
+pub(super) async fn refuse_held(
+    backend: &Backend,
+    pattern: &str,
+    args: &LeaseArgs,
+) -> Result<(), Failure> {
+    if args.ignore_lock {
+        return Ok(());
+    }
+    refuse(holders(backend, pattern).await?.into_iter().next())
+}
+
+/// For a write to many states: none of them may be held.
+pub(super) async fn refuse_held_of(
+    backend: &Backend,
+    mut ids: impl Iterator<Item = &StateId>,
+    args: &LeaseArgs,
+) -> Result<(), Failure> {
+    if args.ignore_lock {
+        return Ok(());
+    }
+    let holders = holders(backend, "*").await?;
+    if holders.is_empty() {
+        return Ok(());
+    }
+    let held = ids.find_map(|id| holders.iter().find(|holder| holder.id == *id));
+    refuse(held.cloned())
+}
+
+async fn holders(backend: &Backend, pattern: &str) -> Result<Vec<Holder>, Error> {
+    backend.holders(pattern).await.map_err(|error| match error {
+        Error::AccessDenied(text) => Error::AccessDenied(format!(
+            "{text}; grant that, or say --ignore-lock to write whether somebody holds the lease or not"
+        )),
+        error => error,
+    })
+}
+
+fn refuse(holder: Option<Holder>) -> Result<(), Failure> {
+    match holder {
         None => Ok(()),
-        Some(holder) => Err(Failure::from(Error::Locked {
-            holder: Some(holder),
-        })),
+        holder => Err(Failure::from(Error::Locked { holder })),
     }
 }
 
@@ -87,6 +154,7 @@ fn escape(id: &StateId) -> String {
 
 /// Holds the lease while the command runs, and ends as it does.
 pub(super) async fn run(backend: &Backend, args: &RunArgs) -> Result<ExitCode, Failure> {
+    refuse_nested(backend, &args.id).await?;
     let owner = args.owner.clone().unwrap_or_else(owner);
     let lease = backend
         .lock(&args.id)
@@ -94,84 +162,66 @@ pub(super) async fn run(backend: &Backend, args: &RunArgs) -> Result<ExitCode, F
         .ttl(args.ttl)
         .wait(args.wait)
         .await?;
-    let ended = run_under(&lease, args).await;
-    // Where it fails, it ends by itself; what the command did is not undone by that.
-    if let Err(error) = lease.release().await {
-        writeln!(
-            io::stderr(),
-            "warning: the lease could not be released: {error}"
-        )?;
+    let mut signals = Signals::default();
+    let ended = run_under(&lease, args, &mut signals).await;
+    // Where it is not released, it ends by itself; what the command did is not undone by that.
+    tokio::select! {
+        released = lease.release() => if let Err(error) = released {
+            tell(&format!("warning: the lease could not be released: {error}"));
+        },
+        // Nobody is made to wait for that.
+        _ = signals.next() => {}
     }
     Ok(exit_code(ended?))
 }
 
-async fn run_under(lease: &Lease, args: &RunArgs) -> Result<ExitStatus, Failure> {
-    let mut signals = signals::Signals::new()?;
-    let mut child = start(lease, args)?;
+/// It would wait for itself.
+async fn refuse_nested(backend: &Backend, id: &StateId) -> Result<(), Failure> {
+    if let Ok(token) = env::var(LEASE_TOKEN)
+        && let held = backend.holders(&escape(id)).await?
+        && held.iter().any(|holder| holder.token == token)
+    {
+        return Err(Failure::HeldAlready(id.to_string()));
+    }
+    Ok(())
+}
+
+async fn run_under(
+    lease: &Lease,
+    args: &RunArgs,
+    signals: &mut Signals,
+) -> Result<ExitStatus, Failure> {
+    let nothing = OsString::new();
+    let (program, rest) = args.command.split_first().unwrap_or((&nothing, &[]));
+    let environment = [
+        (LEASE_ID, lease.id().to_string()),
+        (LEASE_TOKEN, lease.token().to_owned()),
+        (LEASE_ORIGIN, origin(&lease.backend())),
+    ];
+    let mut running =
+        Running::start(program, rest, environment).map_err(|error| Failure::NotStarted {
+            program: program.clone(),
+            error,
+        })?;
+    signals.catch()?;
     loop {
         tokio::select! {
-            ended = child.wait() => return Ok(ended?),
+            // Those first: one that the command has ended by must not end the release too.
+            biased;
+            signal = signals.next_to_pass_on() => running.pass_on(signal).await,
+            ended = running.ended() => return Ok(ended?),
             lost = lease.lost() => {
-                // Also where nobody reads it.
-                let _ = writeln!(io::stderr(), "error: {lost}; stopping the command");
-                stop(&mut child).await?;
+                tell(&format!("error: {lost}; stopping the command"));
+                running.stop().await?;
                 return Err(Failure::from(lost));
             }
-            signal = signals.next() => signals::send(&child, signal),
         }
     }
 }
 
-fn start(lease: &Lease, args: &RunArgs) -> Result<Child, Failure> {
-    let mut words = args.command.iter();
-    let program = words.next().cloned().unwrap_or_default();
-    let mut command;
-    if cfg!(target_os = "linux") {
-        // By way of `exec`: a command whose holder was killed must not go on when somebody else gets the lease.
-        command = Command::new("/proc/self/exe");
-        command
-            .args(["lock", "exec", &std::process::id().to_string(), "--"])
-            .arg(&program);
-    } else {
-        command = Command::new(&program);
-    }
-    command
-        .args(words)
-        .env(LEASE_ID, lease.id().to_string())
-        .env(LEASE_TOKEN, lease.token())
-        .spawn()
-        .map_err(|error| Failure::NotStarted { program, error })
-}
-
-/// Becomes the command, and ends when its parent does. Returns only if that fails.
-#[cfg(target_os = "linux")]
-pub(super) fn exec(parent: u32, command: &[OsString]) -> Failure {
-    use std::os::unix::process::{CommandExt, parent_id};
-
-    let mut words = command.iter();
-    let program = words.next().cloned().unwrap_or_default();
-    let wish = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
-    let error = match wish {
-        Err(error) => error.into(),
-        // It was killed before that.
-        Ok(()) if parent_id() != parent => io::Error::other("its parent has ended"),
-        Ok(()) => std::process::Command::new(&program).args(words).exec(),
-    };
-    Failure::NotStarted { program, error }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn exec(_: u32, _: &[OsString]) -> Failure {
-    Failure::Io(io::Error::from(io::ErrorKind::Unsupported))
-}
-
-async fn stop(child: &mut Child) -> Result<(), Failure> {
-    signals::ask_to_end(child);
-    match timeout(GRACE, child.wait()).await {
-        Ok(ended) => drop(ended?),
-        Err(_) => child.kill().await?,
-    }
-    Ok(())
+/// Also where nobody reads it: that must not change how the command has ended.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", plain(text));
 }
 
 /// A shell's rule: 128 and the number of the signal that ended it.
@@ -180,13 +230,16 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     #[cfg(not(unix))]
     let signal = None::<i32>;
-    let code = status.code().or(signal.map(|signal| 128 + signal));
+    code(status.code().or(signal.map(|signal| 128 + signal)))
+}
+
+fn code(code: Option<i32>) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// `user@host, process 42`.
 fn owner() -> String {
-    let variable = |names: [&str; 2]| names.iter().find_map(|name| std::env::var(name).ok());
+    let variable = |names: [&str; 2]| names.iter().find_map(|name| env::var(name).ok());
     let user = variable(["USER", "USERNAME"]);
     let host = variable(["HOSTNAME", "COMPUTERNAME"]).or_else(host_name);
     let place = match (user, host) {
@@ -206,96 +259,6 @@ fn host_name() -> Option<String> {
 #[cfg(not(unix))]
 fn host_name() -> Option<String> {
     None
-}
-
-/// Signals for the command. Those of a terminal it gets from there itself.
-#[cfg(unix)]
-mod signals {
-    use std::io::{self, IsTerminal};
-
-    use rustix::process::{Pid, Signal, kill_process};
-    use tokio::process::Child;
-    use tokio::signal::unix::{self, SignalKind, signal};
-
-    pub(super) struct Signals {
-        all: Vec<(unix::Signal, Signal)>,
-    }
-
-    impl Signals {
-        pub(super) fn new() -> io::Result<Signals> {
-            let from_outside = [
-                (SignalKind::terminate(), Signal::TERM),
-                (SignalKind::hangup(), Signal::HUP),
-                (SignalKind::user_defined1(), Signal::USR1),
-                (SignalKind::user_defined2(), Signal::USR2),
-                (SignalKind::interrupt(), Signal::INT),
-                (SignalKind::quit(), Signal::QUIT),
-            ];
-            let all = from_outside
-                .into_iter()
-                .map(|(kind, number)| Ok((signal(kind)?, number)))
-                .collect::<io::Result<_>>()?;
-            Ok(Signals { all })
-        }
-
-        /// The next one that is to be passed on.
-        pub(super) async fn next(&mut self) -> Signal {
-            std::future::poll_fn(|context| {
-                for (signal, number) in &mut self.all {
-                    while let std::task::Poll::Ready(Some(())) = signal.poll_recv(context) {
-                        let typed = matches!(*number, Signal::INT | Signal::QUIT);
-                        if !(typed && io::stdin().is_terminal()) {
-                            return std::task::Poll::Ready(*number);
-                        }
-                    }
-                }
-                std::task::Poll::Pending
-            })
-            .await
-        }
-    }
-
-    /// To a child that has not been waited for: its number can't be another process's.
-    pub(super) fn send(child: &Child, signal: Signal) {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(pid) = pid.and_then(Pid::from_raw) {
-            let _has_ended = kill_process(pid, signal);
-        }
-    }
-
-    pub(super) fn ask_to_end(child: &mut Child) {
-        send(child, Signal::TERM);
-    }
-}
-
-/// A console passes its signals to the command itself, and there is no other way to ask it to end than to end it.
-#[cfg(not(unix))]
-mod signals {
-    use std::io;
-
-    use tokio::process::Child;
-
-    pub(super) struct Signals;
-
-    pub(super) enum Never {}
-
-    impl Signals {
-        pub(super) fn new() -> io::Result<Signals> {
-            Ok(Signals)
-        }
-
-        pub(super) async fn next(&mut self) -> Never {
-            std::future::pending().await
-        }
-    }
-
-    pub(super) fn send(_: &Child, signal: Never) {
-        match signal {}
-    }
-
-    pub(super) fn ask_to_end(child: &mut Child) {
-        let _has_ended = child.start_kill();
-    }
 }
 
 #[cfg(test)]
