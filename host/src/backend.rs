@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+use tracing::Instrument;
 use wasmtime::Store;
 
 use crate::bindings::Plugin as Instance;
 use crate::bindings::exports::pipeline::state::locks;
 use crate::bindings::pipeline::state::types as wit;
-use crate::call::{self, Access, CallState, Limits};
-use crate::outbound::{Client, Outbound};
-use crate::plugin::Plugin;
+use crate::call::{self, CallState, Limits};
+use crate::observe::{Observed, Operation};
+use crate::outbound::{Allowed, Outbound};
+use crate::plugins::Loaded;
 use crate::target::Target;
 use crate::{
     Change, Entry, Error, Expectation, Finding, Holder, IdPage, Lock, Page, State, StateId, Version,
@@ -23,34 +26,45 @@ use crate::{
 #[derive(Clone)]
 pub struct Backend {
     inner: Arc<Inner>,
-    /// The token of the lease under which writes are made.
-    lease: Option<Arc<str>>,
+    /// The lease under which writes are made.
+    lease: Option<Under>,
+}
+
+/// What a store knows of the lease under which it writes.
+#[derive(Clone)]
+struct Under {
+    token: Arc<str>,
+    /// Told when a write is refused, where the holder is in this process.
+    refused: Option<Arc<Notify>>,
 }
 
 struct Inner {
-    plugin: Arc<Plugin>,
+    loaded: Arc<Loaded>,
     target: Target,
-    client: Client,
+    /// Where calls may go: to the target's origin, if it names one.
+    allowed: Option<Arc<Allowed>>,
     limits: Limits,
 }
 
 impl Backend {
-    pub(crate) fn new(
-        plugin: Arc<Plugin>,
-        target: Target,
-        limits: Limits,
-    ) -> Result<Backend, Error> {
-        let client = Client::new()
-            .map_err(|error| Error::InvalidInput(format!("no TLS on this machine: {error}")))?;
-        Ok(Backend {
+    pub(crate) fn new(loaded: Arc<Loaded>, target: Target, limits: Limits) -> Backend {
+        let allowed = target.origin.as_ref().map(|origin| {
+            Arc::new(Allowed {
+                origin: origin.clone(),
+                route: loaded.client.route(origin),
+                sealed: !loaded.plugin.description.needs_credentials,
+                authorization: target.secrets.authorization().cloned(),
+            })
+        });
+        Backend {
             inner: Arc::new(Inner {
-                plugin,
+                loaded,
                 target,
-                client,
+                allowed,
                 limits,
             }),
             lease: None,
-        })
+        }
     }
 
     /// The same store, with writes under the lease of this token: they fail with [`Error::Locked`], and nothing is written, once
@@ -58,14 +72,26 @@ impl Backend {
     ///
     /// A lease is of one state, so no other one can be written through this, nor many at once.
     pub fn under_lease(&self, token: &str) -> Backend {
+        self.under(token, None)
+    }
+
+    /// Likewise; `refused` is told of each write that is refused since the lease has ended.
+    pub(crate) fn under_held_lease(&self, token: &str, refused: &Arc<Notify>) -> Backend {
+        self.under(token, Some(Arc::clone(refused)))
+    }
+
+    fn under(&self, token: &str, refused: Option<Arc<Notify>>) -> Backend {
         Backend {
             inner: Arc::clone(&self.inner),
-            lease: Some(Arc::from(token)),
+            lease: Some(Under {
+                token: Arc::from(token),
+                refused,
+            }),
         }
     }
 
     fn lease(&self) -> Option<&str> {
-        self.lease.as_deref()
+        self.lease.as_ref().map(|lease| &*lease.token)
     }
 
     fn refuse_under_lease(&self) -> Result<(), Error> {
@@ -90,7 +116,7 @@ impl Backend {
     /// All but those of loading plugins; see [`Error`].
     pub async fn get(&self, id: &StateId) -> Result<Option<Entry>, Error> {
         let entry = self
-            .call(Access::Read, async |store, plugin, target| {
+            .call(Operation::read("get"), async |store, plugin, target| {
                 plugin
                     .pipeline_state_store()
                     .call_get(store, target, &id.0)
@@ -117,12 +143,15 @@ impl Backend {
     ) -> Result<Page, Error> {
         let after = after.map(|id| &id.0);
         let page = self
-            .call(Access::Read, async |store, plugin, target| {
-                plugin
-                    .pipeline_state_store()
-                    .call_get_page(store, target, pattern, after, limit)
-                    .await
-            })
+            .call(
+                Operation::read("get-page"),
+                async |store, plugin, target| {
+                    plugin
+                        .pipeline_state_store()
+                        .call_get_page(store, target, pattern, after, limit)
+                        .await
+                },
+            )
             .await?;
         Ok(Page {
             entries: page.entries.into_iter().map(Entry::from).collect(),
@@ -143,7 +172,7 @@ impl Backend {
     ) -> Result<IdPage, Error> {
         let after = after.map(|id| &id.0);
         let page = self
-            .call(Access::Read, async |store, plugin, target| {
+            .call(Operation::read("get-ids"), async |store, plugin, target| {
                 plugin
                     .pipeline_state_store()
                     .call_get_ids(store, target, pattern, after, limit)
@@ -198,13 +227,14 @@ impl Backend {
     ) -> Result<Version, Error> {
         let state = wit::State::from(state);
         let expect = wit::Expectation::from(expect);
-        self.call(Access::Write, async |store, plugin, target| {
+        self.call(Operation::write("set"), async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
             guest
                 .call_set(store, target, &id.0, &state, expect, self.lease())
                 .await
         })
         .await
+        .inspect_err(|error| self.tell_holder(error))
         .map(Version::from)
     }
 
@@ -222,10 +252,13 @@ impl Backend {
             .into_iter()
             .map(|(id, state)| (id.0, state.into()))
             .collect();
-        self.call(Access::Write, async |store, plugin, target| {
-            let guest = plugin.pipeline_state_store();
-            guest.call_set_many(store, target, &states).await
-        })
+        self.call(
+            Operation::write("set-many"),
+            async |store, plugin, target| {
+                let guest = plugin.pipeline_state_store();
+                guest.call_set_many(store, target, &states).await
+            },
+        )
         .await
     }
 
@@ -257,13 +290,14 @@ impl Backend {
     /// As for [`Backend::set`]; [`Error::InvalidInput`] where an object would be merged into something that is none.
     pub async fn update(&self, id: &StateId, state: State) -> Result<Version, Error> {
         let state = wit::State::from(state);
-        self.call(Access::Write, async |store, plugin, target| {
+        self.call(Operation::write("update"), async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
             guest
                 .call_update(store, target, &id.0, &state, self.lease())
                 .await
         })
         .await
+        .inspect_err(|error| self.tell_holder(error))
         .map(Version::from)
     }
 
@@ -283,13 +317,24 @@ impl Backend {
     /// As for [`Backend::set_if`].
     pub async fn delete_if(&self, id: &StateId, expect: Expectation) -> Result<bool, Error> {
         let expect = wit::Expectation::from(expect);
-        self.call(Access::Write, async |store, plugin, target| {
+        self.call(Operation::write("delete"), async |store, plugin, target| {
             let guest = plugin.pipeline_state_store();
             guest
                 .call_delete(store, target, &id.0, expect, self.lease())
                 .await
         })
         .await
+        .inspect_err(|error| self.tell_holder(error))
+    }
+
+    /// So that the holder learns at once that the lease is lost, not at the next renewal.
+    fn tell_holder(&self, error: &Error) {
+        if let (Error::Locked { .. }, Some(refused)) = (
+            error,
+            self.lease.as_ref().and_then(|lease| lease.refused.as_ref()),
+        ) {
+            refused.notify_one();
+        }
     }
 
     /// A lease of a state, to be acquired: see [`Lock`].
@@ -302,10 +347,13 @@ impl Backend {
         id: &StateId,
         request: &locks::Request,
     ) -> Result<wit::Lease, Error> {
-        self.call(Access::Write, async |store, plugin, target| {
-            let guest = plugin.pipeline_state_locks();
-            guest.call_acquire(store, target, &id.0, request).await
-        })
+        self.call(
+            Operation::write("acquire"),
+            async |store, plugin, target| {
+                let guest = plugin.pipeline_state_locks();
+                guest.call_acquire(store, target, &id.0, request).await
+            },
+        )
         .await
     }
 
@@ -314,7 +362,7 @@ impl Backend {
         lease: &wit::Lease,
         ttl_ms: u64,
     ) -> Result<wit::Lease, Error> {
-        self.call(Access::Write, async |store, plugin, target| {
+        self.call(Operation::write("renew"), async |store, plugin, target| {
             let guest = plugin.pipeline_state_locks();
             guest.call_renew(store, target, lease, ttl_ms).await
         })
@@ -322,12 +370,15 @@ impl Backend {
     }
 
     pub(crate) async fn release_lease(&self, lease: &wit::Lease) -> Result<(), Error> {
-        self.call(Access::Write, async |store, plugin, target| {
-            plugin
-                .pipeline_state_locks()
-                .call_release(store, target, lease)
-                .await
-        })
+        self.call(
+            Operation::write("release"),
+            async |store, plugin, target| {
+                plugin
+                    .pipeline_state_locks()
+                    .call_release(store, target, lease)
+                    .await
+            },
+        )
         .await
     }
 
@@ -338,7 +389,7 @@ impl Backend {
     /// As for [`Backend::get`].
     pub async fn holders(&self, pattern: &str) -> Result<Vec<Holder>, Error> {
         let holders = self
-            .call(Access::Read, async |store, plugin, target| {
+            .call(Operation::read("inspect"), async |store, plugin, target| {
                 plugin
                     .pipeline_state_locks()
                     .call_inspect(store, target, pattern)
@@ -355,12 +406,15 @@ impl Backend {
     ///
     /// As for [`Backend::set`].
     pub async fn break_lease(&self, id: &StateId, token: &str) -> Result<bool, Error> {
-        self.call(Access::Write, async |store, plugin, target| {
-            plugin
-                .pipeline_state_locks()
-                .call_break_lease(store, target, &id.0, token)
-                .await
-        })
+        self.call(
+            Operation::write("break-lease"),
+            async |store, plugin, target| {
+                plugin
+                    .pipeline_state_locks()
+                    .call_break_lease(store, target, &id.0, token)
+                    .await
+            },
+        )
         .await
     }
 
@@ -371,7 +425,7 @@ impl Backend {
     /// As for [`Backend::set`].
     pub async fn clear(&self) -> Result<u64, Error> {
         self.refuse_under_lease()?;
-        self.call(Access::Write, async |store, plugin, target| {
+        self.call(Operation::write("clear"), async |store, plugin, target| {
             plugin
                 .pipeline_state_store()
                 .call_clear(store, target)
@@ -394,12 +448,15 @@ impl Backend {
     ) -> Result<Vec<Change>, Error> {
         let before = before.map(Version::get);
         let changes = self
-            .call(Access::Read, async |store, plugin, target| {
-                let guest = plugin.pipeline_state_history();
-                guest
-                    .call_versions(store, target, &id.0, before, limit)
-                    .await
-            })
+            .call(
+                Operation::read("versions"),
+                async |store, plugin, target| {
+                    let guest = plugin.pipeline_state_history();
+                    guest
+                        .call_versions(store, target, &id.0, before, limit)
+                        .await
+                },
+            )
             .await?;
         Ok(changes.into_iter().map(Change::from).collect())
     }
@@ -412,12 +469,22 @@ impl Backend {
     /// a [`Finding`].
     pub async fn check(&self) -> Result<Vec<Finding>, Error> {
         let findings = self
-            .call(Access::Read, async |store, plugin, target| {
+            .call(Operation::read("check"), async |store, plugin, target| {
                 let guest = plugin.pipeline_state_maintenance();
                 guest.call_check(store, target).await
             })
             .await?;
-        Ok(findings.into_iter().map(Finding::from).collect())
+        let redacted = |finding: Finding| Finding {
+            subject: self.redact(&finding.subject),
+            text: self.redact(&finding.text),
+            mend: finding.mend.as_deref().map(|mend| self.redact(mend)),
+            ..finding
+        };
+        Ok(findings
+            .into_iter()
+            .map(Finding::from)
+            .map(redacted)
+            .collect())
     }
 
     /// Brings what an earlier version, or another program, has made up to date. Says what it did, a line each.
@@ -428,16 +495,20 @@ impl Backend {
     ///
     /// As for [`Backend::set`].
     pub async fn migrate(&self) -> Result<Vec<String>, Error> {
-        self.call(Access::Write, async |store, plugin, target| {
-            let guest = plugin.pipeline_state_maintenance();
-            guest.call_migrate(store, target).await
-        })
+        self.call(
+            Operation::write("migrate"),
+            async |store, plugin, target| {
+                let guest = plugin.pipeline_state_maintenance();
+                guest.call_migrate(store, target).await
+            },
+        )
         .await
+        .map(|lines| lines.iter().map(|line| self.redact(line)).collect())
     }
 
     async fn call<T>(
         &self,
-        access: Access,
+        operation: Operation,
         function: impl AsyncFnOnce(
             &mut Store<CallState>,
             &Instance,
@@ -445,24 +516,36 @@ impl Backend {
         ) -> wasmtime::Result<Result<T, wit::Error>>,
     ) -> Result<T, Error> {
         let Inner {
-            plugin,
+            loaded,
             target,
-            client,
+            allowed,
             limits,
         } = &*self.inner;
-        let outbound = match &target.origin {
-            Some(origin) => Outbound::to(origin.clone(), client.clone()),
+        let plugin = &loaded.plugin;
+        let outbound = match allowed {
+            Some(allowed) => Outbound::to(allowed),
             None => Outbound::closed(),
         };
-        call::call(
+        let observed = Observed::new(&plugin.description.name, operation, outbound.traffic());
+        let call = call::call(
             &plugin.pre,
             limits,
             outbound,
-            access,
+            operation.access,
             async |instance: &Instance, store: &mut Store<CallState>| {
                 function(store, instance, &target.contract).await
             },
-        )
-        .await
+        );
+        let result = call
+            .instrument(observed.span())
+            .await
+            // A server, and so a plugin, may echo what it was sent.
+            .map_err(|error| error.with_texts(|text| target.secrets.redact(text)));
+        observed.end(result.as_ref().err(), loaded.observer.as_ref());
+        result
+    }
+
+    fn redact(&self, text: &str) -> String {
+        self.inner.target.secrets.redact(text)
     }
 }

@@ -18,6 +18,13 @@ use crate::engine::CALLS_AT_ONCE;
 use crate::outbound::Outbound;
 use crate::{Error, Outcome};
 
+/// How many things of the host a plugin may hold at once. It needs some ten for each request, and sends few at once.
+const RESOURCES: usize = 4096;
+/// How many bytes of headers each request may have: a plugin holds as many of them as it may things.
+const LONGEST_HEADERS: usize = 32 * 1024;
+/// How many functions a table of a plugin may refer to; the ClickHouse plugin's has some hundreds.
+const TABLE_ELEMENTS: usize = 100_000;
+
 /// What one call may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -99,6 +106,7 @@ pub(crate) async fn call<T>(
     let Ok(_turn) = timeout_at(deadline, limits.turns.acquire()).await else {
         return Err(late(limits, Outcome::NotApplied));
     };
+    let traffic = outbound.traffic();
     let mut store = new_store(pre, limits, outbound);
     let run = async {
         let plugin = pre.instantiate_async(&mut store).await?;
@@ -115,7 +123,13 @@ pub(crate) async fn call<T>(
         },
         Err(_elapsed) => late(limits, outcome),
     };
-    // The plugin can only tell that a request was refused; the host knows which one.
+    // The plugin can only tell that a request was refused; the host knows which one, and why.
+    if let Some(denied) = traffic.denied.get() {
+        return Err(Error::NotAllowed {
+            message: denied.to_string(),
+            outcome,
+        });
+    }
     Err(match store.into_data().outbound.into_denial() {
         Some((asked, allowed)) => Error::OriginDenied {
             asked,
@@ -155,18 +169,25 @@ pub(crate) async fn describe(
 }
 
 fn new_store(pre: &PluginPre<CallState>, limits: &Limits, outbound: Outbound) -> Store<CallState> {
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(RESOURCES);
+    let mut http = WasiHttpCtx::new();
+    http.set_field_size_limit(LONGEST_HEADERS);
     let state = CallState {
-        table: ResourceTable::new(),
+        table,
         wasi: WasiCtx::builder().build(),
-        http: WasiHttpCtx::new(),
+        http,
         outbound,
         limits: StoreLimitsBuilder::new()
             .memory_size(limits.memory)
+            .table_elements(TABLE_ELEMENTS)
             .trap_on_grow_failure(true)
             .build(),
     };
     let mut store = Store::new(pre.engine(), state);
     store.limiter(|state| &mut state.limits);
+    // What a plugin may hand over at once: no more than it can hold.
+    store.set_hostcall_fuel(limits.memory);
     // A plugin that computes gives way at each tick, so that the deadline above is noticed.
     store.set_epoch_deadline(1);
     store.epoch_deadline_async_yield_and_update(1);

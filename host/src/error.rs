@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use crate::bindings::pipeline::state::types as wit;
-use crate::{Holder, Version};
+use crate::{Holder, Version, text};
 
 /// What a failed call may have done to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// Somebody else holds the lease of the state, or the lease under which a write was made is lost; nothing was written.
     #[error("{}", match .holder {
-        Some(holder) => format!("`{}` is locked by {holder}", holder.id),
+        Some(holder) => format!("`{}` is locked by {holder}", text::line(holder.id.as_str())),
         None => String::from("the lease is lost: it has expired, or was broken; nothing was written"),
     })]
     Locked {
@@ -134,6 +134,14 @@ pub enum Error {
         /// What a write may have done: the plugin may have written before it strayed.
         outcome: Outcome,
     },
+    /// The operator does not allow it: an origin that is named, or credentials for a plugin that asks for them.
+    #[error("{message}")]
+    NotAllowed {
+        /// What is not allowed, and what would allow it.
+        message: String,
+        /// What a write may have done: a name may stand for an address that is not allowed at a later request.
+        outcome: Outcome,
+    },
     /// A plugin broke off: it trapped, or went past its memory.
     #[error("the plugin broke off: {reason}")]
     PluginFailed {
@@ -145,6 +153,55 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same error with other words of a plugin or a server.
+    pub(crate) fn with_texts(self, change: impl Fn(&str) -> String) -> Error {
+        match self {
+            Error::InvalidInput(text) => Error::InvalidInput(change(&text)),
+            Error::MissingSetting(text) => Error::MissingSetting(change(&text)),
+            Error::Unauthenticated(text) => Error::Unauthenticated(change(&text)),
+            Error::AccessDenied(text) => Error::AccessDenied(change(&text)),
+            Error::Corrupt(text) => Error::Corrupt(change(&text)),
+            Error::Unavailable { message, outcome } => Error::Unavailable {
+                message: change(&message),
+                outcome,
+            },
+            Error::TimedOut { message, outcome } => Error::TimedOut {
+                message: change(&message),
+                outcome,
+            },
+            Error::Server {
+                code,
+                name,
+                message,
+                outcome,
+            } => Error::Server {
+                code,
+                name: change(&name),
+                message: change(&message),
+                outcome,
+            },
+            Error::PluginFailed { reason, outcome } => Error::PluginFailed {
+                reason: change(&reason),
+                outcome,
+            },
+            Error::OriginDenied {
+                asked,
+                allowed,
+                outcome,
+            } => Error::OriginDenied {
+                asked: change(&asked),
+                allowed,
+                outcome,
+            },
+            other @ (Error::Conflict { .. }
+            | Error::Locked { .. }
+            | Error::UnknownScheme { .. }
+            | Error::SchemeTaken { .. }
+            | Error::NotAllowed { .. }
+            | Error::BadPlugin { .. }) => other,
+        }
+    }
+
     /// What a failed write may have done to the store. A failed read has never written.
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -152,8 +209,16 @@ impl Error {
             | Error::TimedOut { outcome, .. }
             | Error::Server { outcome, .. }
             | Error::OriginDenied { outcome, .. }
+            | Error::NotAllowed { outcome, .. }
             | Error::PluginFailed { outcome, .. } => *outcome,
             _ => Outcome::NotApplied,
+        }
+    }
+
+    pub(crate) fn not_allowed(message: impl Into<String>) -> Error {
+        Error::NotAllowed {
+            message: message.into(),
+            outcome: Outcome::NotApplied,
         }
     }
 

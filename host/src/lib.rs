@@ -42,27 +42,40 @@
 //! Each method fails with an [`Error`] that says what went wrong and what to do, and for a write
 //! [`Error::outcome`] says whether it may have been stored all the same.
 
+mod address;
 mod audit;
 mod backend;
 mod bindings;
+pub mod blocking;
+mod builder;
 mod call;
+mod ceiling;
+mod credentials;
 mod engine;
 mod error;
 mod lock;
+mod observe;
 mod origin;
 mod outbound;
 mod plugin;
 mod plugins;
+mod policy;
 mod report;
 mod settings;
+mod source;
 mod state;
 mod target;
+mod text;
 
 pub use backend::Backend;
+pub use builder::Builder;
+pub use ceiling::{Ceiling, CeilingError};
 pub use error::{Error, Outcome};
 pub use lock::{Holder, Lease, Lock};
+pub use observe::CallReport;
+pub use outbound::Tls;
 pub use plugin::{Description, Inspection, Role, SettingInfo};
-pub use plugins::{Builder, Plugins, Served};
+pub use plugins::{Plugins, Served};
 pub use report::{Finding, Severity};
 pub use settings::Settings;
 pub use state::{Change, Entry, Expectation, IdPage, Page, State, StateId, Version};

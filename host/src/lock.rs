@@ -6,22 +6,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tokio::sync::{Mutex, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use uuid::Uuid;
 
 use crate::backend::Backend;
 use crate::bindings::exports::pipeline::state::locks;
 use crate::bindings::pipeline::state::types as wit;
-use crate::{Error, StateId};
+use crate::{Error, Outcome, StateId, text};
 
+/// The end of the year 9999, in milliseconds since 1970.
+const LATEST_MS: u64 = 253_402_300_799_000;
 /// How long a lease lasts unless it is renewed, unless told otherwise.
 const TTL: Duration = Duration::from_secs(30);
-/// A lease is renewed so many times in its life, so that all but one of these may fail.
-const HEARTBEATS: u32 = 3;
+/// A lease is renewed after a third of its time, and after this time at the latest: then it is soon known that it was broken.
+const LONGEST_HEARTBEAT: Duration = Duration::from_secs(10);
+/// How many tries of a renewal that get no answer fit into the time of a lease.
+const TRIES: u32 = 6;
+/// How long somebody who gives up waiting for a lease waits until it is certain that none is left behind.
+const LONGEST_FAREWELL: Duration = Duration::from_secs(2);
+/// When less than this is left, a write under the lease may have renewed it (see the contract's `release`).
+const RENEWED_BY_WRITES: Duration = Duration::from_secs(2);
 /// The first pause between two attempts to acquire a lease, or to renew it; each is longer than the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A lease that somebody holds, as everybody may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +53,19 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = match self.owner.is_empty() {
-            true => "somebody without a name",
-            false => &self.owner,
+        let time = |ms: u64| {
+            humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms.min(LATEST_MS)))
         };
-        let time = |ms| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms));
+        match self.owner.is_empty() {
+            true => out.write_str("somebody without a name")?,
+            false => out.write_str(&text::line(&self.owner))?,
+        }
         write!(
             out,
-            "{owner} since {}, until {} unless renewed (token {})",
+            " since {}, until {} unless renewed (token {})",
             time(self.acquired_at_ms),
             time(self.expires_at_ms),
-            self.token
+            text::line(&self.token)
         )
     }
 }
@@ -122,7 +134,7 @@ impl Lock {
     }
 
     /// After which time without a renewal somebody else may have it: from 2 s to 24 h, 30 s unless told otherwise. It is
-    /// renewed after a third of that.
+    /// renewed after a third of that, or 10 s.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
         self.ttl = ttl;
         self
@@ -178,28 +190,81 @@ impl Lock {
 
     async fn acquire(self) -> Result<Lease, Error> {
         let deadline = after(self.wait);
+        let token = Uuid::new_v4().simple().to_string();
         let request = locks::Request {
+            token: token.clone(),
             ttl_ms: milliseconds(self.ttl),
             owner: self.owner.clone(),
         };
         let mut pause = FIRST_PAUSE;
+        // Whoever drops this while it waits for an answer does not hold the lease.
+        let mut doubt = Doubt {
+            backend: self.backend.clone(),
+            id: self.id.clone(),
+            token,
+            is_there: false,
+        };
         loop {
             // The store begins to count after this moment.
             let expires = after(self.ttl);
-            let error = match self.backend.acquire_lease(&self.id, &request).await {
-                Ok(lease) => return Ok(Lease::new(self, lease, expires)),
-                Err(error) => error,
+            let before = doubt.is_there;
+            doubt.is_there = true;
+            let attempt = self.backend.acquire_lease(&self.id, &request);
+            let error = match timeout_at(expires, attempt).await {
+                Ok(Ok(lease)) if Instant::now() < expires => {
+                    doubt.is_there = false;
+                    return Ok(Lease::new(self, lease, expires));
+                }
+                Ok(Err(error)) => error,
+                Ok(Ok(_)) | Err(_) => Error::TimedOut {
+                    message: "the lease had ended before the store's answer came".to_owned(),
+                    outcome: Outcome::Unknown,
+                },
             };
+            doubt.is_there = before || error.outcome() == Outcome::Unknown;
             let passes = matches!(
                 error,
                 Error::Locked { .. } | Error::Unavailable { .. } | Error::TimedOut { .. }
             );
             if !passes || Instant::now() >= deadline {
+                doubt.end().await;
                 return Err(error);
             }
             let rest = deadline.saturating_duration_since(Instant::now());
             sleep(pause.min(rest)).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// A lease that the store may have given while its answer was lost. Nobody would get it before its end, so it is ended as far
+/// as that is possible.
+struct Doubt {
+    backend: Backend,
+    id: StateId,
+    token: String,
+    is_there: bool,
+}
+
+impl Doubt {
+    async fn end(&mut self) {
+        if self.is_there {
+            let end = self.backend.break_lease(&self.id, &self.token);
+            let _ends_by_itself = timeout(LONGEST_FAREWELL, end).await;
+            self.is_there = false;
+        }
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        if !self.is_there {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            let (backend, id) = (self.backend.clone(), self.id.clone());
+            let token = std::mem::take(&mut self.token);
+            runtime.spawn(async move { backend.break_lease(&id, &token).await });
         }
     }
 }
@@ -236,8 +301,9 @@ struct Shared {
     token: String,
     ttl: Duration,
     current: Mutex<Current>,
-    /// Why it was lost, once it was.
-    lost: watch::Sender<Option<Lost>>,
+    life: watch::Sender<Life>,
+    /// Of each write that was refused.
+    refused: Arc<Notify>,
 }
 
 /// What is known of a lease.
@@ -247,19 +313,23 @@ struct Current {
     certain: bool,
 }
 
+/// Whether it is held still.
 #[derive(Clone, Debug)]
-enum Lost {
+enum Life {
+    /// Unless this moment is past.
+    Until(Instant),
     /// Somebody else has it, or nobody.
-    Taken(Option<Holder>),
-    /// It could not be renewed in time.
-    Expired,
+    Lost(Option<Holder>),
 }
 
-impl Lost {
-    fn error(self) -> Error {
+impl Life {
+    /// Why it is lost, if it is. It could not be renewed in time where nobody is known to have it.
+    fn lost(&self) -> Option<Error> {
         match self {
-            Lost::Taken(holder) => Error::Locked { holder },
-            Lost::Expired => Error::Locked { holder: None },
+            Life::Until(end) => (Instant::now() >= *end).then_some(Error::Locked { holder: None }),
+            Life::Lost(holder) => Some(Error::Locked {
+                holder: holder.clone(),
+            }),
         }
     }
 }
@@ -275,7 +345,8 @@ impl Lease {
                 lease,
                 certain: true,
             }),
-            lost: watch::Sender::new(None),
+            life: watch::Sender::new(Life::Until(expires)),
+            refused: Arc::default(),
         });
         let heartbeat = tokio::spawn(keep(Arc::clone(&shared), expires));
         Lease {
@@ -298,22 +369,31 @@ impl Lease {
     /// The store, with this lease: what is written through it is refused by the store once the lease has ended, also where this
     /// process was paused and has not noticed. See [`Backend::under_lease`].
     pub fn backend(&self) -> Backend {
-        self.shared.backend.under_lease(self.token())
+        self.shared
+            .backend
+            .under_held_lease(self.token(), &self.shared.refused)
     }
 
-    /// Whether it is known to be lost.
+    /// Whether it is known to be lost, or its time is over by this machine's clock.
     pub fn is_lost(&self) -> bool {
-        self.shared.lost.borrow().is_some()
+        self.shared.life.borrow().lost().is_some()
     }
 
     /// Waits until it is lost, and says why: [`Error::Locked`] with who has it now, if anybody. What is done under a lease is to
     /// be given up then.
     pub async fn lost(&self) -> Error {
-        let mut lost = self.shared.lost.subscribe();
-        match lost.wait_for(Option::is_some).await {
-            Ok(lost) => lost.clone().unwrap_or(Lost::Expired).error(),
-            // The sender lives as long as this lease.
-            Err(_) => Lost::Expired.error(),
+        let mut life = self.shared.life.subscribe();
+        loop {
+            let now = life.borrow_and_update().clone();
+            if let Some(error) = now.lost() {
+                return error;
+            }
+            let Life::Until(end) = now else { continue };
+            tokio::select! {
+                // The sender lives as long as this lease.
+                _ = life.changed() => {}
+                () = sleep_until(end) => {}
+            }
         }
     }
 
@@ -337,7 +417,7 @@ impl Drop for Lease {
         if self.released {
             return;
         }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Ok(runtime) = Handle::try_current() {
             let shared = Arc::clone(&self.shared);
             // Where it fails, the lease ends by itself.
             runtime.spawn(async move { release(&shared).await });
@@ -347,10 +427,12 @@ impl Drop for Lease {
 
 async fn release(shared: &Shared) -> Result<(), Error> {
     let current = shared.current.lock().await;
-    if shared.lost.borrow().is_some() {
-        return Ok(());
-    }
-    match current.certain {
+    let end = match *shared.life.borrow() {
+        Life::Until(end) if Instant::now() < end => end,
+        _ => return Ok(()),
+    };
+    let untouched = end.saturating_duration_since(Instant::now()) > RENEWED_BY_WRITES;
+    match current.certain && untouched {
         true => shared.backend.release_lease(&current.lease).await,
         // The store may have a later step of it: it is looked for.
         false => shared
@@ -362,22 +444,29 @@ async fn release(shared: &Shared) -> Result<(), Error> {
 }
 
 /// Renews a lease until that does not succeed any more.
-async fn keep(shared: Arc<Shared>, mut expires: Instant) {
+async fn keep(shared: Arc<Shared>, mut end: Instant) {
     loop {
-        sleep(shared.ttl / HEARTBEATS).await;
-        let lost = tokio::select! {
-            renewed = renew(&shared) => match renewed {
-                Ok(until) => {
-                    expires = until;
-                    continue;
-                }
-                Err(holder) => Lost::Taken(holder),
-            },
-            () = sleep_until(expires) => Lost::Expired,
+        tokio::select! {
+            () = sleep(heartbeat(shared.ttl)) => {}
+            // It is lost, or another state's was meant: to renew it tells.
+            () = shared.refused.notified() => {}
+        }
+        let life = tokio::select! {
+            // First: an answer that is heard later is too late, since everybody may have been told so.
+            biased;
+            () = sleep_until(end) => Life::Lost(None),
+            renewed = renew(&shared) => renewed.map_or_else(Life::Lost, Life::Until),
         };
-        shared.lost.send_replace(Some(lost));
-        return;
+        shared.life.send_replace(life.clone());
+        match life {
+            Life::Until(later) => end = later,
+            Life::Lost(_) => return,
+        }
     }
+}
+
+fn heartbeat(ttl: Duration) -> Duration {
+    (ttl / 3).min(LONGEST_HEARTBEAT)
 }
 
 /// Until when it lasts, or who has it instead. Tries again until somebody stops it.
@@ -388,24 +477,46 @@ async fn renew(shared: &Shared) -> Result<Instant, Option<Holder>> {
         let before = current.certain;
         // Until it is answered: this may be dropped while it is on its way.
         current.certain = false;
-        let until = after(shared.ttl);
-        let renewed = shared
+        let end = after(shared.ttl);
+        let renewal = shared
             .backend
-            .renew_lease(&current.lease, milliseconds(shared.ttl))
-            .await;
-        match renewed {
-            Ok(lease) => {
+            .renew_lease(&current.lease, milliseconds(shared.ttl));
+        // One that hangs must not take the time of all others.
+        match timeout(shared.ttl / TRIES, renewal).await {
+            Ok(Ok(lease)) => {
                 *current = Current {
                     lease,
                     certain: true,
                 };
-                return Ok(until);
+                return Ok(end);
             }
-            Err(Error::Locked { holder }) => return Err(holder),
-            Err(error) => current.certain = before && error.outcome() == crate::Outcome::NotApplied,
+            Ok(Err(Error::Locked { holder })) => return Err(holder),
+            Ok(Err(error)) => current.certain = before && error.outcome() == Outcome::NotApplied,
+            Err(_) => {}
         }
         drop(current);
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_shown_in_one_line_whatever_it_calls_itself() {
+        let holder = Holder {
+            id: StateId::from("a"),
+            token: "t".to_owned(),
+            owner: "Zoë\nO'Hara\x1b[31m".to_owned(),
+            acquired_at_ms: 0,
+            renewed_at_ms: 0,
+            expires_at_ms: u64::MAX,
+        };
+        assert_eq!(
+            holder.to_string(),
+            "Zoë\\nO'Hara\\u{1b}[31m since 1970-01-01T00:00:00Z, until 9999-12-31T23:59:59Z unless renewed (token t)"
+        );
     }
 }

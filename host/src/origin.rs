@@ -14,8 +14,10 @@ pub(crate) struct Origin {
     port: u16,
 }
 
+/// What a target wrote as its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Host {
+pub(crate) enum Host {
+    /// In lower case. It may still be a number that the system's resolver takes for an address: `127.1`.
     Name(String),
     Address(IpAddr),
 }
@@ -52,10 +54,23 @@ impl Origin {
         };
         Origin::new(tls, authority.host(), port)
     }
+
+    pub(crate) fn tls(&self) -> bool {
+        self.tls
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
 }
 
 impl Host {
-    fn parse(text: &str) -> Option<Host> {
+    /// A name in any case, or an address, an IPv6 one in brackets or not. None where it is neither.
+    pub(crate) fn parse(text: &str) -> Option<Host> {
         let bare = text
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'));

@@ -1,8 +1,12 @@
 //! A plugin: a component that was loaded, checked, and asked to describe itself.
 
+use std::borrow::Cow;
 use std::path::Path;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
@@ -16,6 +20,9 @@ use crate::{Error, call};
 /// The largest component that is loaded. Compiling takes some 300 ms a megabyte and grows with the size; the
 /// ClickHouse plugin has less than half of one.
 const LARGEST_COMPONENT: u64 = 16 * 1024 * 1024;
+
+/// A file that a compiler takes longer for was made for that.
+const LONGEST_COMPILING: Duration = Duration::from_secs(60);
 
 /// What a plugin says of itself, checked.
 #[derive(Clone, Debug)]
@@ -33,6 +40,8 @@ pub struct Description {
     pub plain_port: u16,
     /// The port for HTTPS where the target names none.
     pub tls_port: u16,
+    /// Whether it asks for user and password, instead of leaving them to the host.
+    pub needs_credentials: bool,
 }
 
 /// One setting of a plugin.
@@ -102,11 +111,12 @@ impl Plugin {
     pub(crate) async fn load(
         engine: &Engine,
         source: &str,
-        bytes: &[u8],
+        bytes: Cow<'static, [u8]>,
         limits: &Limits,
     ) -> Result<Plugin, Error> {
-        let component = compile(engine, source, bytes)?;
-        Plugin::of(engine, source, &component, digest(bytes), limits).await
+        let digest = digest(&bytes);
+        let component = compile(engine, source, bytes).await?;
+        Plugin::of(engine, source, &component, digest, limits).await
     }
 
     /// From a component that is compiled already.
@@ -143,15 +153,15 @@ impl Plugin {
     pub(crate) async fn inspect(
         engine: &Engine,
         source: &str,
-        bytes: &[u8],
+        bytes: Vec<u8>,
         limits: &Limits,
     ) -> Result<Inspection, Error> {
-        let component = compile(engine, source, bytes)?;
+        let (size, digest) = (bytes.len() as u64, digest(&bytes));
+        let component = compile(engine, source, Cow::Owned(bytes)).await?;
         let Interfaces { imports, exports } = Interfaces::of(engine, &component);
-        let digest = digest(bytes);
         let plugin = Plugin::of(engine, source, &component, digest.clone(), limits).await;
         Ok(Inspection {
-            size: bytes.len() as u64,
+            size,
             digest,
             imports,
             exports,
@@ -174,15 +184,29 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(unreadable)
 }
 
-fn compile(engine: &Engine, source: &str, bytes: &[u8]) -> Result<Component, Error> {
-    audit::check_header(bytes).map_err(|reason| Error::bad_plugin(source, reason))?;
-    Component::from_binary(engine, bytes).map_err(|error| {
-        let error = format!("{error:#}").replace('\n', " ");
-        Error::bad_plugin(
-            source,
-            format!("not a valid component, damaged or cut short: {error}"),
-        )
-    })
+/// On a thread of its own, so that nothing else waits for it.
+async fn compile(
+    engine: &Engine,
+    source: &str,
+    bytes: Cow<'static, [u8]>,
+) -> Result<Component, Error> {
+    let bad = |reason: String| Error::bad_plugin(source, reason);
+    audit::check_header(&bytes).map_err(|reason| bad(reason.to_owned()))?;
+    let engine = engine.clone();
+    let compiled = spawn_blocking(move || Component::from_binary(&engine, &bytes));
+    match timeout(LONGEST_COMPILING, compiled).await {
+        Ok(Ok(Ok(component))) => Ok(component),
+        Ok(Ok(Err(error))) => Err(bad(format!(
+            "not a valid component, damaged or cut short: {}",
+            format!("{error:#}").replace('\n', " ")
+        ))),
+        Ok(Err(broken)) => Err(bad(format!("it can't be compiled: {broken}"))),
+        // It can't be ended, and goes on by itself.
+        Err(_elapsed) => Err(bad(format!(
+            "it was not compiled within {} s",
+            LONGEST_COMPILING.as_secs()
+        ))),
+    }
 }
 
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
@@ -192,7 +216,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
     Ok(linker)
 }
 
-fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
         .fold(String::from("sha256:"), |text, byte| {
@@ -254,6 +278,7 @@ impl Description {
             settings,
             plain_port: info.default_ports.plain,
             tls_port: info.default_ports.tls,
+            needs_credentials: info.needs_credentials,
         })
     }
 }
@@ -308,12 +333,15 @@ pub(crate) mod tests {
                 setting("port", Some(wit::SettingRole::Port), None),
                 setting("secure", Some(wit::SettingRole::Tls), None),
                 setting("table", None, Some("state")),
+                setting("user", Some(wit::SettingRole::User), None),
+                setting("password", Some(wit::SettingRole::Password), None),
                 setting("extra_*", None, None),
             ],
             default_ports: wit::DefaultPorts {
                 plain: 8123,
                 tls: 8443,
             },
+            needs_credentials: false,
         }
     }
 

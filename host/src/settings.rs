@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 use crate::plugin::Description;
 
 /// Settings for a plugin, by the names that it declares: `host`, `user`, `table` ...
@@ -19,9 +21,12 @@ use crate::plugin::Description;
 /// ```
 #[derive(Clone, Default)]
 pub struct Settings {
-    given: Vec<(String, String)>,
-    environment: Vec<(String, String)>,
+    given: Vec<(String, Secret)>,
+    environment: Vec<(String, Secret)>,
 }
+
+/// Any value may be one.
+type Secret = Zeroizing<String>;
 
 /// What the names of the variables that a plugin may be given start with. A plugin names its own variables,
 /// so without a limit it could ask for anybody's secrets.
@@ -36,9 +41,25 @@ impl Settings {
 
     /// The settings of the process's environment as it is now. Variables that are not Unicode are passed over.
     pub fn from_env() -> Settings {
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        Settings::from_variables(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        }))
+    }
+
+    /// The settings of these variables, in place of the process's environment: for programs that read variables from files too.
+    ///
+    /// ```
+    /// use pipeline_state::Settings;
+    ///
+    /// let read = [(String::from("MELTANO_STATE_BACKEND_CLICKHOUSE_TABLE"), String::from("state_eu"))];
+    /// let settings = Settings::from_variables(read);
+    /// assert!(format!("{settings:?}").contains("CLICKHOUSE_TABLE"));
+    /// ```
+    pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Settings {
+        let environment = variables
+            .into_iter()
             .filter(|(name, _)| name.starts_with(MELTANO_PREFIX) || name.starts_with(OUR_PREFIX))
+            .map(|(name, value)| (name, Secret::new(value)))
             .collect();
         Settings {
             given: Vec::new(),
@@ -48,16 +69,18 @@ impl Settings {
 
     /// Gives one setting. The last of two with one name counts.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Settings {
-        self.given.push((name.into(), value.into()));
+        self.given.push((name.into(), Secret::new(value.into())));
         self
     }
 
-    /// The settings for one plugin under one of its schemes, the more important ones later.
+    /// The settings for one plugin under one of its schemes, the more important ones later. `defaults` are what an operator sets
+    /// for all targets of it.
     pub(crate) fn for_plugin(
         &self,
         scheme: &str,
         description: &Description,
-    ) -> Vec<(String, String)> {
+        defaults: &Settings,
+    ) -> Vec<(String, Secret)> {
         let ours = format!("{OUR_PREFIX}{}_", variable_part(scheme));
         // The more important ones later.
         let from_environment = description.settings.iter().flat_map(|setting| {
@@ -66,12 +89,19 @@ impl Settings {
                 .into_iter()
                 .flat_map(|variable| self.values(&variable, &setting.name))
         });
-        let given = self.given.iter().filter(|(_, value)| !value.is_empty());
-        from_environment.chain(given.cloned()).collect()
+        let given = |settings: &Settings| {
+            let given = settings.given.iter().filter(|(_, value)| !value.is_empty());
+            given.cloned().collect::<Vec<_>>()
+        };
+        let defaults = given(defaults).into_iter();
+        defaults
+            .chain(from_environment)
+            .chain(given(self))
+            .collect()
     }
 
     /// The settings that a variable gives: one, or, where names end in `*`, one for each variable that begins so.
-    fn values(&self, variable: &str, setting: &str) -> Vec<(String, String)> {
+    fn values(&self, variable: &str, setting: &str) -> Vec<(String, Secret)> {
         let stem = variable.strip_suffix('*').zip(setting.strip_suffix('*'));
         let name = |found: &str| match stem {
             None => (found == variable).then(|| setting.to_owned()),
@@ -106,7 +136,7 @@ pub(crate) fn variable_part(name: &str) -> String {
 /// Shows names alone: any value may be a secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |pairs: &[(String, String)]| {
+        let names = |pairs: &[(String, Secret)]| {
             pairs
                 .iter()
                 .map(|(name, _)| name.clone())
@@ -129,7 +159,7 @@ mod tests {
             given: Vec::new(),
             environment: environment
                 .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .map(|(name, value)| ((*name).to_owned(), Secret::new((*value).to_owned())))
                 .collect(),
         }
     }
@@ -137,18 +167,22 @@ mod tests {
     /// What a plugin makes of the list: the last one with the name counts.
     fn value(settings: &Settings, name: &str) -> Option<String> {
         settings
-            .for_plugin("store", &description())
+            .for_plugin(
+                "store",
+                &description(),
+                &Settings::new().set("host", "default"),
+            )
             .into_iter()
             .rev()
             .find(|(known, _)| known == name)
-            .map(|(_, value)| value)
+            .map(|(_, value)| value.to_string())
     }
 
     #[test]
     fn given_wins_over_our_variable_which_wins_over_meltanos() {
         let meltano = ("MELTANO_STATE_BACKEND_STORE_HOST", "meltano");
         let ours = ("PIPELINE_STATE_STORE_HOST", "ours");
-        assert_eq!(value(&settings(&[]), "host"), None);
+        assert_eq!(value(&settings(&[]), "host").unwrap(), "default");
         assert_eq!(value(&settings(&[meltano]), "host").unwrap(), "meltano");
         assert_eq!(value(&settings(&[meltano, ours]), "host").unwrap(), "ours");
         let given = settings(&[meltano, ours])
