@@ -140,7 +140,7 @@ async fn a_check_of_a_server_that_can_not_be_reached_says_why() {
             "does not accept this user",
         ),
         (
-            format!("clickhouse://app:secret@{address}/db?secure=1"),
+            format!("clickhouse://app:secret@{address}/db?secure=1&connect_timeout=2"),
             "TLS",
         ),
     ] {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use harness::{Faults, Proxy};
 use pipeline_state::{Backend, Error, Expectation, Holder, Outcome};
 use support::{
-    completed, id, of_started, open, partial, place, python_place, server, with_settings,
+    Place, completed, id, of_started, open, partial, place, python_place, server, with_settings,
 };
 
 /// The shortest that there is.
@@ -51,6 +51,25 @@ fn acquire_and_die(uri: String, schema: String, ttl: Duration) -> String {
         })
     };
     std::thread::spawn(run).join().unwrap()
+}
+
+/// A store behind a proxy with faults.
+async fn behind(place: &Place, faults: Faults) -> (Proxy, Backend) {
+    let upstream = server().address().parse().unwrap();
+    let proxy = Proxy::start(upstream, faults).unwrap();
+    let uri = server()
+        .uri("default")
+        .replace(&server().address(), &proxy.address().to_string());
+    (proxy, open(&uri, &place.schema).await)
+}
+
+/// A store that gets each request late. The proxy counts them.
+async fn slow(place: &Place, delay: Duration) -> (Proxy, Backend) {
+    let faults = Faults {
+        delay: Some((1.0, delay)),
+        ..Faults::none(1)
+    };
+    behind(place, faults).await
 }
 
 #[tokio::test]
@@ -221,26 +240,20 @@ async fn the_server_refuses_a_write_that_was_on_its_way_when_the_lease_ended() {
     let place = place().await;
     let store = &place.backend;
     store.set(&id("a"), completed("{\"n\":1}")).await.unwrap();
-    let upstream = server().address().parse().unwrap();
-    let slow = Faults {
-        delay: Some((1.0, Duration::from_millis(1_500))),
-        ..Faults::none(1)
-    };
-    let proxy = Proxy::start(upstream, slow).unwrap();
-    let uri = server()
-        .uri("default")
-        .replace(&server().address(), &proxy.address().to_string());
+    let (proxy, slow) = slow(&place, Duration::from_millis(1_500)).await;
     let (dead, schema) = (server().uri("default"), place.schema.clone());
     // The reading and the look at the lease take 3 s of 5.3; the insert comes after 4.5 s, within the margin.
     let ttl = Duration::from_millis(5_300);
     let token = tokio::task::spawn_blocking(move || acquire_and_die(dead, schema, ttl))
         .await
         .unwrap();
-    let late = open(&uri, &place.schema).await.under_lease(&token);
+    let late = slow.under_lease(&token);
     let error = late
         .set(&id("a"), completed("{\"n\":2}"))
         .await
         .unwrap_err();
+    // The insert was sent; the server refused it, and the lease was looked at once more.
+    assert!(proxy.count() > 3, "{}", proxy.count());
     assert!(matches!(error, Error::Locked { holder: None }), "{error:?}");
     assert_eq!(
         store.get(&id("a")).await.unwrap().unwrap().state,
@@ -252,6 +265,117 @@ async fn the_server_refuses_a_write_that_was_on_its_way_when_the_lease_ended() {
             .trim(),
         "0"
     );
+}
+
+/// A refused write says so already, long before the next renewal.
+#[tokio::test]
+async fn a_lease_is_known_to_be_lost_once_a_write_under_it_was_refused() {
+    let store = place().await.backend;
+    let lease = store
+        .lock(&id("a"))
+        .ttl(Duration::from_secs(3600))
+        .await
+        .unwrap();
+    // Another state's is refused, and no news.
+    let refused = lease.backend().set(&id("b"), completed("{}")).await;
+    assert_eq!(holder(refused), None);
+    assert!(store.break_lease(&id("a"), lease.token()).await.unwrap());
+    let refused = lease.backend().set(&id("a"), completed("{}")).await;
+    assert_eq!(holder(refused), None);
+    let lost = tokio::time::timeout(Duration::from_secs(5), lease.lost()).await;
+    assert_eq!(holder(Err::<(), _>(lost.unwrap())), None);
+}
+
+/// Nobody could look after it meanwhile: the time alone says so.
+#[tokio::test]
+async fn a_lease_is_lost_at_its_end_also_when_its_holder_was_held_up() {
+    let store = place().await.backend;
+    let lease = store.lock(&id("a")).ttl(SHORT).await.unwrap();
+    std::thread::sleep(SHORT);
+    assert!(lease.is_lost());
+    assert_eq!(holder(Err::<(), _>(lease.lost().await)), None);
+    // And stays so, whatever the renewal found that was due meanwhile.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(lease.is_lost());
+}
+
+/// The plugin renews it then, so the holder's knowledge of it is old.
+#[tokio::test]
+async fn a_lease_that_a_write_has_renewed_is_given_back_all_the_same() {
+    let store = place().await.backend;
+    let lease = store.lock(&id("a")).ttl(SHORT).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let under = lease.backend();
+    under.set(&id("a"), completed("{}")).await.unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(store.holders("*").await.unwrap(), []);
+}
+
+/// Its answers are lost as often as not: without the token of the first try it would wait for itself to end.
+#[tokio::test]
+async fn a_lease_whose_answer_was_lost_is_had_at_the_next_try() {
+    let place = place().await;
+    place.backend.migrate().await.unwrap();
+    let faults = Faults {
+        after: 0.5,
+        ..Faults::none(7)
+    };
+    let (proxy, store) = behind(&place, faults).await;
+    for number in 0..10 {
+        let id = id(&format!("a{number}"));
+        let lock = store.lock(&id).ttl(Duration::from_secs(600));
+        let lease = lock.wait(Duration::from_secs(30)).await.unwrap();
+        assert!(place.backend.break_lease(&id, lease.token()).await.unwrap());
+    }
+    assert!(proxy.count() >= 10, "{}", proxy.count());
+}
+
+/// Who gives up does not hold it, and keeps nobody else out.
+#[tokio::test]
+async fn a_lease_that_nobody_waits_for_any_more_is_given_back() {
+    let place = place().await;
+    place.backend.migrate().await.unwrap();
+    let delay = Duration::from_millis(300);
+    let (proxy, slow) = slow(&place, delay).await;
+    // Dropped while it reads back.
+    let lock = slow.lock(&id("a")).ttl(Duration::from_secs(600));
+    let dropped = tokio::time::timeout(delay * 5 / 2, lock).await;
+    assert!(dropped.is_err());
+    assert_eq!(proxy.count(), 3);
+    let lock = place.backend.lock(&id("a"));
+    let next = lock.wait(Duration::from_secs(20)).await.unwrap();
+    next.release().await.unwrap();
+}
+
+/// An acquisition that takes longer than the lease would last gives none.
+#[tokio::test]
+async fn a_lease_is_not_had_by_who_hears_of_it_after_its_end() {
+    let place = place().await;
+    place.backend.migrate().await.unwrap();
+    let (_proxy, slow) = slow(&place, SHORT / 2).await;
+    let late = slow.lock(&id("a")).ttl(SHORT).await.map(drop).unwrap_err();
+    assert!(matches!(late, Error::TimedOut { .. }), "{late:?}");
+}
+
+/// The first state under a lease is made also where each request takes long.
+#[tokio::test]
+async fn a_state_is_made_under_a_lease_far_from_the_server() {
+    let place = place().await;
+    place.backend.migrate().await.unwrap();
+    let (_proxy, slow) = slow(&place, Duration::from_millis(180)).await;
+    let lease = slow.lock(&id("a")).await.unwrap();
+    let start = Instant::now();
+    lease
+        .backend()
+        .update(&id("a"), partial("{\"n\":1}"))
+        .await
+        .unwrap();
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        start.elapsed()
+    );
+    lease.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -315,20 +439,27 @@ async fn leases_go_on_after_their_rows_are_gone() {
     }
 }
 
+/// As after a server's clock was set back: it keeps others out for longer, until somebody ends it, and never lets two in.
 #[tokio::test]
-async fn a_step_under_a_clock_that_is_set_back_or_forward_still_has_one_winner() {
+async fn a_lease_from_the_future_is_held_and_can_be_broken() {
     let place = place().await;
     let store = &place.backend;
-    store.lock(&id("a")).await.unwrap().release().await.unwrap();
-    // A step from the future, as of a server whose clock was wrong.
-    place.sql(&format!(
-        "INSERT INTO `{}`.state_lease (state_id, epoch, token, owner, acquired_at, ttl_ms, released, writes, made_at) \
-         VALUES ('a', 100, 'theirs', 'the future', now64(3) + 3600, 3600000, true, '', now64(3) + 3600)",
-        place.schema
-    ));
     let lease = store.lock(&id("a")).await.unwrap();
-    assert!(holder(store.lock(&id("a")).await).is_some());
-    lease.release().await.unwrap();
+    place.sql(&format!(
+        "INSERT INTO `{schema}`.state_lease (state_id, epoch, token, owner, acquired_at, ttl_ms, released, writes, made_at) \
+         SELECT 'a', max(epoch) + 1, 'theirs', 'the future', now64(3) + 3600, 3600000, false, '', now64(3) + 3600 \
+         FROM `{schema}`.state_lease",
+        schema = place.schema
+    ));
+    let refused = lease.backend().set(&id("a"), completed("{}")).await;
+    assert_eq!(holder(refused).unwrap().owner, "the future");
+    let locked = store.lock(&id("a")).owner("me").await;
+    assert_eq!(holder(locked).unwrap().owner, "the future");
+    assert!(store.break_lease(&id("a"), "theirs").await.unwrap());
+    let next = store.lock(&id("a")).owner("me").await.unwrap();
+    assert_eq!(holder(store.lock(&id("a")).await).unwrap().owner, "me");
+    next.backend().set(&id("a"), completed("{}")).await.unwrap();
+    next.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -384,17 +515,7 @@ async fn leases_cost_few_requests() {
         .release()
         .await
         .unwrap();
-    let upstream = server().address().parse().unwrap();
-    // Every request comes a little late, and is counted for that.
-    let faults = Faults {
-        delay: Some((1.0, Duration::ZERO)),
-        ..Faults::none(1)
-    };
-    let proxy = Proxy::start(upstream, faults).unwrap();
-    let uri = server()
-        .uri("default")
-        .replace(&server().address(), &proxy.address().to_string());
-    let store = open(&uri, &place.schema).await;
+    let (proxy, store) = slow(&place, Duration::ZERO).await;
     let mut before = 0;
     let mut since = || {
         let count = proxy.count();

@@ -272,6 +272,24 @@ async fn a_plugin_whose_target_names_no_host_reaches_nothing() {
     assert!(stub.received().is_empty());
 }
 
+/// A connection lives on the runtime that made it; nobody drives that while another one is used.
+#[test]
+fn plugins_serve_several_runtimes() {
+    let stub = Stub::start(|_| Some(Stub::ok(b""))).unwrap();
+    let url = format!("http://{}/", stub.address());
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let (one, other) = (runtime(), runtime());
+    let store = one.block_on(echo(&format!("echo://{}/", stub.address())));
+    for runtime in [&one, &other, &one, &other] {
+        let get =
+            async { tokio::time::timeout(Duration::from_secs(10), store.get(&id(&url))).await };
+        runtime.block_on(get).unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let other = Stub::start(|_| Some(Stub::ok(b""))).unwrap();
@@ -335,6 +353,81 @@ async fn a_plugin_that_takes_all_memory_is_ended() {
     assert!(store.get(&id("a")).await.is_ok());
 }
 
+/// The plugin at a path, with one more module in it, which makes a table grow by a number of elements when it starts, and traps
+/// if that is refused.
+fn with_growing_table(plugin: &Path, elements: u32) -> Vec<u8> {
+    fn number(mut value: u32) -> Vec<u8> {
+        // A signed LEB128 of 5 bytes holds any positive one.
+        let mut bytes = Vec::new();
+        for _ in 0..4 {
+            bytes.push((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    }
+    fn section(id: u8, content: &[u8]) -> Vec<u8> {
+        let length = number(u32::try_from(content.len()).unwrap());
+        [&[id], &*length, content].concat()
+    }
+    let mut body = vec![0x00, 0xd0, 0x70, 0x41]; // no locals; ref.null func; i32.const
+    body.extend(number(elements));
+    body.extend([0xfc, 0x0f, 0x00]); // table.grow 0
+    body.extend([0x41, 0x7f, 0x46, 0x04, 0x40, 0x00, 0x0b, 0x0b]); // i32.const -1, i32.eq, if, unreachable, end, end
+    let code = [&[1][..], &number(u32::try_from(body.len()).unwrap()), &body].concat();
+    let module = [
+        b"\0asm\x01\0\0\0".to_vec(),
+        section(1, &[1, 0x60, 0, 0]), // one type: no parameters, no results
+        section(3, &[1, 0]),          // one function of it
+        section(4, &[1, 0x70, 0, 0]), // one table of functions, empty
+        section(8, &[0]),             // that function starts
+        section(10, &code),
+    ]
+    .concat();
+
+    let mut component = fs::read(plugin).unwrap();
+    // The new module's index is the number of those before it, each a section of its own.
+    let (mut at, mut modules) = (8, 0);
+    while at < component.len() {
+        modules += u8::from(component[at] == 1);
+        let (mut length, mut shift) = (0_usize, 0);
+        loop {
+            at += 1;
+            length |= usize::from(component[at] & 0x7f) << shift;
+            shift += 7;
+            if component[at] & 0x80 == 0 {
+                break;
+            }
+        }
+        at += 1 + length;
+    }
+    component.extend(section(1, &module));
+    component.extend(section(2, &[1, 0x00, modules, 0])); // one instance of it, without arguments
+    component
+}
+
+#[tokio::test]
+async fn a_plugin_that_makes_a_table_grow_without_end_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("echo.wasm");
+    for (elements, fine) in [(1_000, true), (10_000_000, false), (0x7fff_ffff, false)] {
+        fs::write(&path, with_growing_table(&echo_plugin(), elements)).unwrap();
+        let built = Plugins::builder().plugin(&path, None).build().await;
+        match built {
+            Ok(plugins) => {
+                assert!(fine, "{elements}");
+                let store = plugins.open("echo:///", &Settings::new()).unwrap();
+                assert!(store.get(&id("a")).await.is_ok(), "{elements}");
+            }
+            Err(error) => {
+                assert!(!fine, "{elements}: {error}");
+                assert!(matches!(error, Error::BadPlugin { .. }), "{error:?}");
+                assert!(error.to_string().contains("table"), "{error}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_compiled_plugin_is_kept_where_one_says() {
     let cache = tempfile::tempdir().unwrap();
@@ -359,6 +452,101 @@ async fn a_compiled_plugin_is_kept_where_one_says() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     load().await;
     assert_eq!(compiled(cache.path()), kept, "it was compiled again");
+}
+
+/// Whoever can write there can't be kept from putting code there that works; but what is broken is made anew, and what others can
+/// write to is not used.
+#[tokio::test]
+async fn a_compile_cache_that_is_broken_or_open_to_others_does_no_harm() {
+    let cache = tempfile::tempdir().unwrap();
+    let load = async || Plugins::builder().cache_folder(cache.path()).build().await;
+    load().await.unwrap();
+    let start = Instant::now();
+    while compiled(cache.path()).is_empty() && start.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for (path, _) in compiled(cache.path()) {
+        let whole = fs::read(&path).unwrap();
+        for broken in [&b"poison"[..], &whole[..whole.len() / 2], b""] {
+            fs::write(&path, broken).unwrap();
+            let plugins = load().await.unwrap();
+            assert_eq!(plugins.iter().count(), 1);
+        }
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(cache.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = load().await.map(drop).unwrap_err();
+        assert!(
+            matches!(refused, Error::InvalidInput(ref text) if text.contains("others can write to it")),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_lists_plugins_with_what_each_must_be_and_may_reach() {
+    let folder = folder();
+    let bytes = fs::read(folder.path().join("echo.wasm")).unwrap();
+    fs::write(folder.path().join("other.wasm"), &bytes[..bytes.len() - 1]).unwrap();
+    let inspection = Plugins::builder()
+        .inspect(&folder.path().join("echo.wasm"))
+        .await
+        .unwrap();
+    let list = folder.path().join("plugins.toml");
+    let load = async |plugin: &str, file: &str| {
+        let digest = &inspection.digest;
+        let text = format!("[[plugin]]\npath = \"{file}.wasm\"\ndigest = \"{digest}\"\n{plugin}");
+        fs::write(&list, text).unwrap();
+        Plugins::builder().plugins_file(&list).build().await
+    };
+    let plugins = load(
+        "scheme = \"echo\"\nallow = [\"http://127.0.0.1:80\"]\nsettings = { colour = \"blue\" }",
+        "echo",
+    )
+    .await
+    .unwrap();
+    // It is the whole list.
+    let schemes: Vec<_> = plugins.iter().map(|served| served.scheme).collect();
+    assert_eq!(schemes, ["echo"]);
+    let store = plugins.open("echo://127.0.0.1/", &Settings::new()).unwrap();
+    let answer = store.get(&id("a")).await.unwrap().unwrap().state.completed;
+    assert!(answer.unwrap().contains("\"colour\":\"blue\""));
+    let refused = plugins.open("echo://127.0.0.1:81/", &Settings::new());
+    let refused = refused.map(drop).unwrap_err();
+    assert!(
+        matches!(refused, Error::NotAllowed { .. })
+            && refused.to_string().contains("http://127.0.0.1:81"),
+        "{refused}"
+    );
+    let both = load(
+        "[[plugin]]\nembedded = true\nscheme = \"clickhouse\"",
+        "echo",
+    )
+    .await
+    .unwrap();
+    // What one may reach is not what the other may.
+    assert!(both.open("clickhouse://u@h/db", &Settings::new()).is_ok());
+    for (plugin, file, reason) in [
+        ("", "other", "digest"),
+        ("scheme = \"store\"", "echo", "does not serve"),
+        ("color = 1", "echo", "line 4"),
+        ("", "missing", "missing.wasm"),
+    ] {
+        let refused = load(plugin, file).await.map(drop).unwrap_err();
+        assert!(matches!(refused, Error::BadPlugin { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(reason), "{refused}");
+    }
+}
+
+#[test]
+fn plugins_and_stores_can_be_shared() {
+    fn shared<T: Send + Sync + Clone>() {}
+    shared::<Plugins>();
+    shared::<Backend>();
+    shared::<pipeline_state::blocking::Plugins>();
+    shared::<pipeline_state::blocking::Backend>();
 }
 
 /// The compiled plugins in a folder, and when each was written.

@@ -18,6 +18,7 @@ use support::{echo_plugin, server};
 
 const ID: &str = "dev:tap-a-to-target-b";
 const STATE: &str = r#"{"completed":{"singer_state":{"bookmarks":{}}}}"#;
+const BAD: &str = r#"{"completed":{"bad":1}}"#;
 const PRINTED: &str = "{\"completed\": {\"singer_state\":{\"bookmarks\":{}}}, \"partial\": {}}\n";
 
 #[test]
@@ -29,16 +30,14 @@ fn the_main_job() {
     assert_eq!(shell.ok(&["set", "prod:x", STATE]), "");
     assert_eq!(shell.ok(&["list", "--pattern", "dev:*"]), format!("{ID}\n"));
     assert_eq!(shell.ok(&["list"]), format!("{ID}\nprod:x\n"));
-    assert_eq!(shell.ok(&["delete", ID]), "");
+    assert_eq!(shell.ok(&["delete", ID, "--force"]), "");
     let (code, message) = failure(&shell.command(&["get", ID]).output().unwrap());
     assert_eq!(
         (code, &*message),
         (3, "error: there is no state `dev:tap-a-to-target-b`\n")
     );
-    assert_eq!(
-        failure(&shell.command(&["delete", ID]).output().unwrap()).0,
-        3
-    );
+    let gone = shell.command(&["delete", ID, "--force"]).output().unwrap();
+    assert_eq!(failure(&gone).0, 3);
 }
 
 #[test]
@@ -48,9 +47,10 @@ fn what_get_prints_set_takes() {
         "set",
         "a",
         r#"{"partial": {"x": [1.0, "\ud800"]}, "completed": {"b": 18446744073709551617}}"#,
+        "--no-validate",
     ]);
     let printed = shell.ok(&["get", "a"]);
-    shell.ok(&["set", "b", &printed]);
+    shell.ok(&["set", "b", &printed, "--no-validate"]);
     assert_eq!(shell.ok(&["get", "b"]), printed);
 }
 
@@ -92,11 +92,14 @@ fn a_state_comes_from_a_file_or_stdin() {
 fn clear_needs_force() {
     let shell = Shell::new();
     shell.ok(&["set", "a", STATE]);
-    let (code, message) = failure(&shell.command(&["clear"]).output().unwrap());
+    let (code, message) = failure(&shell.command(&["clear", "--all"]).output().unwrap());
     assert_eq!(code, 2);
     assert!(message.contains("--force"), "{message}");
     assert_eq!(shell.ok(&["list"]), "a\n");
-    let output = shell.command(&["clear", "--force"]).output().unwrap();
+    let output = shell
+        .command(&["clear", "--all", "--force"])
+        .output()
+        .unwrap();
     assert_eq!(
         (output.status.code(), text(&output.stderr)),
         (Some(0), "deleted 1 states\n")
@@ -351,6 +354,7 @@ fn another_plugin_serves_its_scheme() {
             "set",
             "trap",
             STATE,
+            "--force",
         ])
         .output()
         .unwrap(),
@@ -415,8 +419,8 @@ fn a_bad_write_is_seen_in_the_history_and_undone() {
     let on = ["--setting", "history=true"];
     let run = |args: &[&str]| shell.ok(&[&on[..], args].concat());
     run(&["set", ID, STATE]);
-    run(&["set", ID, r#"{"completed":{"bad":1}}"#]);
-    run(&["delete", ID]);
+    run(&["set", ID, BAD, "--no-validate", "--force"]);
+    run(&["delete", ID, "--force"]);
     let history = run(&["history", ID]);
     let lines: Vec<Vec<&str>> = history
         .lines()
@@ -475,9 +479,52 @@ fn the_doctor_looks_at_everything_and_tables_are_brought_up_to_date() {
         (Some(1), "error: there is a problem\n")
     );
     assert!(
-        out.starts_with("problem  server      nothing listens"),
+        out.contains("problem  server      nothing listens"),
         "{out}"
     );
     assert!(out.contains("-> check the host"), "{out}");
     assert!(!out.contains("hunter2"));
+}
+
+/// The environment wins over `.env`, that over `meltano.yml`, and all of them say so to the doctor, but not what they hold.
+#[test]
+fn a_meltano_project_says_where_its_state_is() {
+    let shell = Shell::new();
+    shell.ok(&["set", "here", STATE]);
+    let project = tempfile::tempdir().unwrap();
+    let (user, password) = server().user();
+    let file = |name: &str, text: String| std::fs::write(project.path().join(name), text).unwrap();
+    file(
+        "meltano.yml",
+        format!(
+            "state_backend:\n  uri: clickhouse://{user}:${{SEKRET}}@{}/default\n  clickhouse: {{schema: {}, table: wrong}}\n",
+            server().address(),
+            shell.schema
+        ),
+    );
+    file(
+        ".env",
+        format!("SEKRET={password}\nMELTANO_STATE_BACKEND_CLICKHOUSE_TABLE=state\n"),
+    );
+    let below = project.path().join("a/b");
+    std::fs::create_dir_all(&below).unwrap();
+    let run = |args: &[&str], schema: &str| {
+        let mut command = program(args);
+        command.env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", schema);
+        let output = command.current_dir(&below).output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+        text(&output.stdout).to_owned()
+    };
+    assert_eq!(run(&["list"], ""), "here\n");
+    assert_eq!(run(&["list"], &fresh_name("suite")), "");
+    let doctor = run(&["doctor"], "");
+    assert!(
+        doctor.contains("the URI is from state_backend.uri in "),
+        "{doctor}"
+    );
+    assert!(
+        doctor.contains("`table` is from MELTANO_STATE_BACKEND_CLICKHOUSE_TABLE in "),
+        "{doctor}"
+    );
+    assert!(!doctor.contains(password), "{doctor}");
 }

@@ -4,16 +4,30 @@
 //! - [`ZooKeeper`]: a real one, for servers that share it.
 //! - [`Proxy`]: the network's faults, in front of a real server.
 //! - [`Stub`]: a server of canned answers, for faults that a real one won't produce, and to count requests.
+//! - [`Hostile`]: a server that answers late, for ever, or wrongly.
+//! - [`Memory`]: how much of it a process has.
+//! - [`TlsFront`]: TLS in front of a server, with good certificates and bad ones.
 
+mod certificates;
 mod clickhouse;
+mod hostile;
+mod http2;
+mod listening;
+mod memory;
+mod message;
 mod proxy;
 mod stub;
+mod tls;
 mod wheel;
 mod zookeeper;
 
+pub use certificates::Certificate;
 pub use clickhouse::{ClickHouse, Error, GIVEN_VARIABLE, prepare, workspace};
+pub use hostile::{Behaviour, Hostile};
+pub use memory::Memory;
 pub use proxy::{Faults, Proxy};
 pub use stub::{Received, Stub};
+pub use tls::TlsFront;
 pub use zookeeper::ZooKeeper;
 
 /// A name for a database that no other test uses, also where several runs share one server.

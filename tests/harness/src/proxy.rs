@@ -1,11 +1,13 @@
 //! A proxy in front of a real server that makes the network's faults: connections that break before or behind a
-//! request, requests that come late or twice. It knows just enough of HTTP/1.1 to see where a message ends.
+//! request, requests that come late or twice.
 
+use crate::listening::{Listening, Open};
+use crate::message::{Body, Head, copy_body};
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 /// How long a connection can wait for its next request before it looks whether the server is still there.
@@ -98,9 +100,8 @@ impl Dice {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Proxy {
-    address: SocketAddr,
+    listening: Listening,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
@@ -110,49 +111,35 @@ impl Proxy {
     ///
     /// Where no port is free.
     pub fn start(upstream: SocketAddr, faults: Faults) -> io::Result<Proxy> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             upstream,
             faults,
             requests: AtomicU64::new(0),
             made: AtomicUsize::new(0),
-            open: Mutex::new(Some(Vec::new())),
+            open: Open::new(),
         });
-        let accepting = thread::spawn({
+        let listening = Listening::start(Arc::clone(&shared.open), {
             let shared = Arc::clone(&shared);
-            move || accept(&listener, &shared)
-        });
-        Ok(Proxy {
-            address,
-            shared,
-            accepting: Some(accepting),
-        })
+            move |stream| {
+                let mut client = Client::new(stream);
+                match serve(&shared, &mut client) {
+                    Ok(End::Reset) => drop(client),
+                    // Whatever else went wrong, the client sees its connection end.
+                    Ok(End::Closed) | Err(_) => client.close(),
+                }
+            }
+        })?;
+        Ok(Proxy { listening, shared })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listening.address()
     }
 
     /// How many faults it has made. A request that meets two counts twice.
     pub fn count(&self) -> usize {
         self.shared.made.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let open = lock(&self.shared.open).take();
-        for stream in open.iter().flatten().filter_map(Weak::upgrade) {
-            // One that is closed already can't be shut down, and needn't be.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        // It takes a connection to end the wait for one.
-        if let (Ok(_), Some(accepting)) = (TcpStream::connect(self.address), self.accepting.take())
-        {
-            let _ = accepting.join();
-        }
     }
 }
 
@@ -162,31 +149,12 @@ struct Shared {
     faults: Faults,
     requests: AtomicU64,
     made: AtomicUsize,
-    /// The connections to close in the end; none once that has been done. They are weak, because a connection is
-    /// reset by its last owner's letting go of it.
-    open: Mutex<Option<Vec<Weak<TcpStream>>>>,
+    open: Arc<Open>,
 }
 
 impl Shared {
-    /// Takes a connection in, unless the proxy has ended.
-    fn hold(&self, stream: TcpStream) -> io::Result<Arc<TcpStream>> {
-        stream.set_nodelay(true)?;
-        let stream = Arc::new(stream);
-        let mut open = lock(&self.open);
-        let Some(open) = open.as_mut() else {
-            return Err(ErrorKind::ConnectionAborted.into());
-        };
-        open.retain(|other| other.strong_count() > 0);
-        open.push(Arc::downgrade(&stream));
-        Ok(stream)
-    }
-
-    fn ended(&self) -> bool {
-        lock(&self.open).is_none()
-    }
-
     fn connect(&self) -> io::Result<Arc<TcpStream>> {
-        self.hold(TcpStream::connect(self.upstream)?)
+        self.open.hold(TcpStream::connect(self.upstream)?)
     }
 
     fn next_fate(&self) -> Fate {
@@ -196,27 +164,6 @@ impl Shared {
 
     fn count(&self) {
         self.made.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for stream in listener.incoming() {
-        if shared.ended() {
-            break;
-        }
-        // A client that goes away is no fault of the test.
-        let Ok(stream) = stream.and_then(|stream| shared.hold(stream)) else {
-            continue;
-        };
-        let shared = Arc::clone(shared);
-        thread::spawn(move || {
-            let mut client = Client::new(stream);
-            match serve(&shared, &mut client) {
-                Ok(End::Reset) => drop(client),
-                // Whatever else went wrong, the client sees its connection end.
-                Ok(End::Closed) | Err(_) => client.close(),
-            }
-        });
     }
 }
 
@@ -322,111 +269,6 @@ fn copy_answer(server: &TcpStream, without_body: bool, to: &mut dyn Write) -> io
         };
         return copy_body(&mut server, &body, to);
     }
-}
-
-/// Where a body ends.
-enum Body {
-    Length(u64),
-    Chunks,
-    /// With the connection.
-    Rest,
-}
-
-/// The first line and the headers, up to the empty line and with it.
-struct Head {
-    bytes: Vec<u8>,
-}
-
-impl Head {
-    fn read(reader: &mut impl BufRead) -> io::Result<Head> {
-        let mut bytes = Vec::new();
-        while !is_empty(read_line(reader, &mut bytes)?) {}
-        Ok(Head { bytes })
-    }
-
-    fn first_line(&self) -> String {
-        let line = self.bytes.split(|byte| *byte == b'\n').next();
-        String::from_utf8_lossy(line.unwrap_or_default()).into_owned()
-    }
-
-    fn value(&self, name: &str) -> Option<String> {
-        let head = String::from_utf8_lossy(&self.bytes);
-        head.lines().skip(1).find_map(|line| {
-            let (other, value) = line.split_once(':')?;
-            let found = other.eq_ignore_ascii_case(name);
-            found.then(|| value.trim().to_lowercase())
-        })
-    }
-
-    fn request_body(&self) -> io::Result<Body> {
-        Ok(self.body()?.unwrap_or(Body::Length(0)))
-    }
-
-    fn answer_body(&self) -> io::Result<Body> {
-        Ok(self.body()?.unwrap_or(Body::Rest))
-    }
-
-    fn body(&self) -> io::Result<Option<Body>> {
-        if self
-            .value("transfer-encoding")
-            .is_some_and(|value| value.contains("chunked"))
-        {
-            return Ok(Some(Body::Chunks));
-        }
-        self.value("content-length")
-            .map(|length| length.parse().map(Body::Length).map_err(malformed))
-            .transpose()
-    }
-}
-
-/// The bytes stay as they are, with the chunks that they came in.
-fn copy_body(reader: &mut impl BufRead, body: &Body, to: &mut dyn Write) -> io::Result<()> {
-    match body {
-        Body::Length(length) => copy_exactly(reader, *length, to),
-        Body::Chunks => loop {
-            let mut line = Vec::new();
-            let read = read_line(reader, &mut line).map(drop);
-            to.write_all(&line)?;
-            read?;
-            let size = String::from_utf8_lossy(&line);
-            let size = size.split(';').next().unwrap_or_default().trim();
-            let size = u64::from_str_radix(size, 16).map_err(malformed)?;
-            if size == 0 {
-                // Trailers, up to the empty line.
-                let mut trailers = Vec::new();
-                while !is_empty(read_line(reader, &mut trailers)?) {}
-                return to.write_all(&trailers);
-            }
-            // With the end of line behind it.
-            copy_exactly(reader, size.saturating_add(2), to)?;
-        },
-        Body::Rest => io::copy(reader, to).map(drop),
-    }
-}
-
-fn copy_exactly(reader: &mut impl BufRead, length: u64, to: &mut dyn Write) -> io::Result<()> {
-    match io::copy(&mut reader.take(length), to)? == length {
-        true => Ok(()),
-        false => Err(ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-/// Puts the next line behind the bytes, with its end, and gives it.
-fn read_line<'a>(reader: &mut impl BufRead, bytes: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
-    let start = bytes.len();
-    reader.read_until(b'\n', bytes)?;
-    match bytes.get(start..) {
-        Some(line) if line.ends_with(b"\n") => Ok(line),
-        _ => Err(ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-fn is_empty(line: &[u8]) -> bool {
-    matches!(line, b"\r\n" | b"\n")
-}
-
-fn malformed(error: std::num::ParseIntError) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 /// A client's connection, which can be reset at any time: the kernel does that where a connection is let go with
@@ -540,14 +382,12 @@ fn is_wait(error: &io::Error) -> bool {
     )
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Stub;
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
     use std::time::Instant;
 
     const GET: &[u8] = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n";

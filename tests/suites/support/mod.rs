@@ -85,11 +85,18 @@ pub fn completed(document: &str) -> State {
 /// The second plugin: `tests/plugins/echo`, built once.
 pub fn echo_plugin() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugins");
-        component_build::build("echo-plugin", &out).expect("the plugin builds")
-    };
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| build("echo-plugin")).clone()
+}
+
+/// The third one, which means harm: `tests/plugins/hostile`.
+pub fn hostile_plugin() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("hostile-plugin")).clone()
+}
+
+fn build(package: &str) -> PathBuf {
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugins");
+    component_build::build(package, &out).expect("the plugin builds")
 }
 
 pub fn partial(document: &str) -> State {

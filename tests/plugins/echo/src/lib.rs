@@ -59,6 +59,7 @@ impl Registration for Echo {
                 plain: 80,
                 tls: 443,
             },
+            needs_credentials: false,
         }
     }
 }
