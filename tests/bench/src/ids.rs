@@ -1,9 +1,11 @@
 //! Tables of a hundred to a million IDs, with documents of 130 bytes.
 
+use harness::Memory;
+
 use crate::Failure;
 use crate::client::{Client, PAGE};
 use crate::many;
-use crate::measure::{Contest, Report, Row, Series, grouped};
+use crate::measure::{Contest, Measure, Report, Row, Series, grouped};
 use crate::scale::Scale;
 use crate::stores::{Stores, id};
 
@@ -38,7 +40,7 @@ pub(crate) async fn list(
     let client = |count| Ok::<_, Failure>((stores.ours(&table(count))?, count));
     let contest = Contest::of(client(many)?)
         .against(&format!("ours, of {FEW}"), client(FEW)?)
-        .at_most(1.3);
+        .at_most(Measure::Ratio, 1.3);
     let contest = many::get(contest, BOOKMARKS, scale.rounds(500)).await?;
     report.push(contest.row(format!("get, of {} ids", grouped(many))));
     Ok(())
@@ -112,10 +114,5 @@ async fn page(
 
 /// How many MB of memory this process has, not counting what it has set aside.
 fn resident_memory() -> Result<f64, Failure> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let kilobytes = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next())
-        .ok_or("/proc/self/status does not tell how much memory this process has")?;
-    Ok(kilobytes.parse::<f64>()? / 1024.0)
+    Ok(Memory::Resident.kib(None)? as f64 / 1024.0)
 }

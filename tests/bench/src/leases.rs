@@ -31,7 +31,7 @@ pub(crate) async fn uncontended(
     for round in 0..scale.rounds(10) {
         theirs.time(lock.lock_and_unlock(round)).await?;
     }
-    report.push(Row::new("acquire and release a lease", vec![ours, theirs]).under(15.0));
+    report.push(Row::new("acquire and release a lease", vec![ours, theirs]).at_most(15.0));
 
     let held = backend.lock(&id).await?;
     let mut series = Series::new("ours");

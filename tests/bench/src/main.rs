@@ -7,12 +7,15 @@
 
 mod client;
 mod contended;
+mod crowd;
 mod ids;
 mod leases;
 mod many;
 mod measure;
 mod native;
 mod one;
+mod plot;
+mod program;
 mod scale;
 mod start;
 mod stores;
@@ -49,6 +52,7 @@ fn main() -> Result<(), Failure> {
                 .enable_all()
                 .build()?;
             runtime.block_on(async {
+                crowd::get(&stores, &mut report, scale).await?;
                 contended::update(&stores, &mut report, scale).await?;
                 leases::contended(&stores, &mut report, scale).await
             })
@@ -64,8 +68,12 @@ fn main() -> Result<(), Failure> {
         "seconds": seconds,
         "rows": report.json(),
     });
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench.json");
-    std::fs::write(path, serde_json::to_string_pretty(&json)?)?;
+    let target = harness::workspace().join("target");
+    std::fs::write(
+        target.join("bench.json"),
+        serde_json::to_string_pretty(&json)? + "\n",
+    )?;
+    std::fs::write(target.join("bench.svg"), plot::svg(report.rows(), &version))?;
     Ok(())
 }
 
@@ -76,6 +84,7 @@ async fn measure_in_turn(
     scale: Scale,
 ) -> Result<(), Failure> {
     start::sandbox(stores, report, scale).await?;
+    program::get(stores, report, scale).await?;
     ids::list(stores, report, scale).await?;
     many::read(stores, report, scale).await?;
     many::set_many(stores, report, scale).await?;

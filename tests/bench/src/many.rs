@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::client::Client;
-use crate::measure::{Contest, Report, grouped};
+use crate::measure::{Contest, Measure, Report, grouped};
 use crate::scale::Scale;
 use crate::stores::{BOOKMARKS_OF_1_KB, BOOKMARKS_OF_10_KB, Stores, document, id};
 
@@ -27,12 +27,13 @@ pub(crate) async fn read(
 
         let contest = Contest::of((stores.ours(&table)?, count))
             .against("plain query", (stores.plain(&table), count))
-            .at_most(1.05)
+            .at_most(Measure::Ratio, 1.05)
+            .at_most(Measure::RatioOfP99, 1.2)
             .against(
                 "plain query, Python's table",
                 (stores.plain(&python), count),
             )
-            .at_most(0.8)
+            .at_most(Measure::Ratio, 0.8)
             .against("ours, Python's table", (stores.ours(&python)?, count));
         let contest = get(contest, bookmarks, scale.rounds(500)).await?;
         report.push(contest.row(format!("get, of {} ids of {size}", grouped(count))));

@@ -4,12 +4,56 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+/// What a figure should be.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Goal {
+    fn met(self, value: f64) -> bool {
+        match self {
+            Goal::AtMost(limit) => value <= limit,
+            Goal::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    /// In the words of the table.
+    fn verdict(self, value: f64) -> String {
+        let met = if self.met(value) { "met" } else { "MISSED" };
+        match self {
+            Goal::AtMost(limit) => format!("{met}: at most {limit}"),
+            Goal::AtLeast(limit) => format!("{met}: at least {limit}"),
+        }
+    }
+
+    fn json(self, value: f64) -> Value {
+        let (at_most, at_least) = match self {
+            Goal::AtMost(limit) => (Some(limit), None),
+            Goal::AtLeast(limit) => (None, Some(limit)),
+        };
+        json!({"value": value, "at_most": at_most, "at_least": at_least, "met": self.met(value)})
+    }
+}
+
+/// What of ours and another's is compared.
+#[derive(Clone, Copy)]
+pub(crate) enum Measure {
+    /// Ours divided by the other's, of medians.
+    Ratio,
+    /// The same of the 99th percentiles.
+    RatioOfP99,
+    /// The milliseconds that ours takes longer, of medians.
+    Added,
+}
+
 /// How long one way of doing a thing took, each time.
 pub(crate) struct Series {
     label: String,
     times: Vec<Duration>,
-    /// What ours may be of it at most, median by median.
-    target: Option<f64>,
+    /// What ours should be beside it.
+    goals: Vec<(Measure, Goal)>,
 }
 
 impl Series {
@@ -17,7 +61,7 @@ impl Series {
         Series {
             label: label.to_owned(),
             times: Vec::new(),
-            target: None,
+            goals: Vec::new(),
         }
     }
 
@@ -26,6 +70,16 @@ impl Series {
         let result = call.await;
         self.add(start.elapsed());
         result
+    }
+
+    /// What ours should be beside this one.
+    pub(crate) fn at_most(mut self, measure: Measure, limit: f64) -> Series {
+        self.goals.push((measure, Goal::AtMost(limit)));
+        self
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.times.len()
     }
 
     pub(crate) fn add(&mut self, time: Duration) {
@@ -72,10 +126,13 @@ impl<C> Contest<C> {
         self
     }
 
-    /// What ours should be of the way that was named last.
-    pub(crate) fn at_most(mut self, ratio: f64) -> Contest<C> {
-        if let Some(last) = self.entrants.last_mut() {
-            last.series.target = Some(ratio);
+    /// What ours should be beside the way that was named last.
+    pub(crate) fn at_most(mut self, measure: Measure, limit: f64) -> Contest<C> {
+        if let Some(last) = self.entrants.pop() {
+            self.entrants.push(Entrant {
+                series: last.series.at_most(measure, limit),
+                ..last
+            });
         }
         self
     }
@@ -98,9 +155,16 @@ pub(crate) struct Row {
     name: String,
     /// The first is ours.
     series: Vec<Series>,
-    /// What our median should be at most, in milliseconds.
-    target: Option<f64>,
-    figures: Vec<(&'static str, f64)>,
+    /// What our median should be, in milliseconds.
+    goal: Option<Goal>,
+    figures: Vec<Figure>,
+}
+
+/// What else there is to say of a row, as a number.
+struct Figure {
+    name: &'static str,
+    value: f64,
+    goal: Option<Goal>,
 }
 
 impl Row {
@@ -108,94 +172,129 @@ impl Row {
         Row {
             name: name.into(),
             series,
-            target: None,
+            goal: None,
             figures: Vec::new(),
         }
     }
 
-    pub(crate) fn under(mut self, ms: f64) -> Row {
-        self.target = Some(ms);
+    /// What our median should be at most.
+    pub(crate) fn at_most(mut self, ms: f64) -> Row {
+        self.goal = Some(Goal::AtMost(ms));
         self
     }
 
-    /// What else there is to say, as a number.
     pub(crate) fn figure(mut self, name: &'static str, value: f64) -> Row {
-        self.figures.push((name, value));
+        let goal = None;
+        self.figures.push(Figure { name, value, goal });
         self
     }
 
-    fn median(&self) -> f64 {
+    pub(crate) fn figure_with(mut self, name: &'static str, value: f64, goal: Goal) -> Row {
+        let goal = Some(goal);
+        self.figures.push(Figure { name, value, goal });
+        self
+    }
+
+    /// In milliseconds.
+    pub(crate) fn median(&self) -> f64 {
         self.series.first().map_or(0.0, Series::median)
     }
 
-    /// Whether the median is what it should be, where that was said.
-    fn met(&self) -> Option<bool> {
-        self.target.map(|target| self.median() < target)
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
-    fn against(&self) -> impl Iterator<Item = Comparison<'_>> {
-        let ours = self.median();
-        self.series.iter().skip(1).map(move |series| Comparison {
-            series,
-            ratio: ours / series.median(),
-        })
+    /// What ours was measured beside: its label and its median.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (&str, f64)> {
+        let others = self.series.iter().skip(1);
+        others.map(|series| (&*series.label, series.median()))
+    }
+
+    fn measure(&self, other: &Series, measure: Measure) -> f64 {
+        let p99 = self.series.first().map_or(0.0, |ours| ours.quantile(0.99));
+        match measure {
+            Measure::Ratio => self.median() / other.median(),
+            Measure::RatioOfP99 => p99 / other.quantile(0.99),
+            Measure::Added => self.median() - other.median(),
+        }
+    }
+
+    /// Everything that has a goal, as its value and the goal.
+    fn goals(&self) -> Vec<(f64, Goal)> {
+        let of_others = self.series.iter().skip(1).flat_map(|other| {
+            let goals = other.goals.iter();
+            goals.map(|(measure, goal)| (self.measure(other, *measure), *goal))
+        });
+        let of_figures = self.figures.iter();
+        of_others
+            .chain(of_figures.filter_map(|figure| Some((figure.value, figure.goal?))))
+            .chain(self.goal.map(|goal| (self.median(), goal)))
+            .collect()
     }
 
     fn json(&self) -> Value {
+        let times = |series: &Series| {
+            json!({
+                "what": series.label,
+                "rounds": series.times.len(),
+                "p50_ms": series.median(),
+                "p99_ms": series.quantile(0.99),
+            })
+        };
+        let against = self.series.iter().skip(1).map(|other| {
+            let mut value = times(other);
+            if let Some(fields) = value.as_object_mut() {
+                let ratio = self.measure(other, Measure::Ratio);
+                fields.insert("ratio_p50".to_owned(), json!(ratio));
+                let p99 = self.measure(other, Measure::RatioOfP99);
+                fields.insert("ratio_p99".to_owned(), json!(p99));
+            }
+            value
+        });
         let figures: serde_json::Map<_, _> = self
             .figures
             .iter()
-            .map(|(name, value)| ((*name).to_owned(), json!(value)))
+            .map(|figure| (figure.name.to_owned(), json!(figure.value)))
             .collect();
+        let goals = self.goals().into_iter();
         json!({
             "name": self.name,
-            "rounds": self.series.first().map_or(0, |ours| ours.times.len()),
-            "ours_p50_ms": self.median(),
-            "ours_p99_ms": self.series.first().map(|ours| ours.quantile(0.99)),
-            "target_p50_ms": self.target,
-            "met": self.met(),
-            "against": self.against().map(|other| other.json()).collect::<Vec<_>>(),
+            "ours": self.series.first().map(times),
+            "against": against.collect::<Vec<_>>(),
             "figures": figures,
-        })
-    }
-}
-
-struct Comparison<'a> {
-    series: &'a Series,
-    ratio: f64,
-}
-
-impl Comparison<'_> {
-    fn met(&self) -> Option<bool> {
-        self.series.target.map(|target| self.ratio <= target)
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "what": self.series.label,
-            "p50_ms": self.series.median(),
-            "p99_ms": self.series.quantile(0.99),
-            "ratio_p50": self.ratio,
-            "target_ratio": self.series.target,
-            "met": self.met(),
+            "goals": goals.map(|(value, goal)| goal.json(value)).collect::<Vec<_>>(),
         })
     }
 }
 
 impl std::fmt::Display for Row {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(ours) = self.series.first() {
-            let target = verdict("under", self.target, self.met(), " ms");
-            write_line(out, &self.name, ours, "", &target)?;
+        match self.series.first() {
+            Some(ours) => {
+                let verdict = self.goal.map(|goal| goal.verdict(self.median()) + " ms");
+                write_line(out, &self.name, ours, "", &verdict.unwrap_or_default())?;
+            }
+            None => writeln!(out, "{}", self.name)?,
         }
-        for other in self.against() {
-            let label = format!("    {}", other.series.label);
-            let ratio = format!("{:.2}", other.ratio);
-            let target = verdict("at most", other.series.target, other.met(), "");
-            write_line(out, &label, other.series, &ratio, &target)?;
+        for other in self.series.iter().skip(1) {
+            let label = format!("    {}", other.label);
+            let ratio = format!("{:.2}", self.measure(other, Measure::Ratio));
+            let verdicts = other.goals.iter().map(|(measure, goal)| {
+                let value = self.measure(other, *measure);
+                let verdict = goal.verdict(value);
+                match measure {
+                    Measure::Ratio => verdict,
+                    Measure::RatioOfP99 => format!("p99 {value:.2} {verdict}"),
+                    Measure::Added => format!("+ {value:.2} ms {verdict} ms"),
+                }
+            });
+            let verdicts = verdicts.collect::<Vec<_>>().join("; ");
+            write_line(out, &label, other, &ratio, &verdicts)?;
         }
-        for (name, value) in &self.figures {
-            writeln!(out, "    {name}: {value:.1}")?;
+        for Figure { name, value, goal } in &self.figures {
+            let verdict = goal.map(|goal| goal.verdict(*value)).unwrap_or_default();
+            let line = format!("    {name}: {value:.2}  {verdict}");
+            writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
     }
@@ -206,22 +305,14 @@ fn write_line(
     label: &str,
     series: &Series,
     ratio: &str,
-    target: &str,
+    verdict: &str,
 ) -> std::fmt::Result {
     let line = format!(
-        "{label:<46} {:>9.2} ms {:>9.2} ms {ratio:>6}  {target}",
+        "{label:<46} {:>9.2} ms {:>9.2} ms {ratio:>6}  {verdict}",
         series.median(),
         series.quantile(0.99)
     );
     writeln!(out, "{}", line.trim_end())
-}
-
-fn verdict(relation: &str, target: Option<f64>, met: Option<bool>, unit: &str) -> String {
-    match (target, met) {
-        (Some(target), Some(true)) => format!("met: {relation} {target}{unit}"),
-        (Some(target), _) => format!("MISSED: {relation} {target}{unit}"),
-        (None, _) => String::new(),
-    }
 }
 
 /// The rows, printed as they come.
@@ -240,22 +331,18 @@ impl Report {
         self.rows.push(row);
     }
 
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
     pub(crate) fn json(&self) -> Vec<Value> {
         self.rows.iter().map(Row::json).collect()
     }
 
-    /// How many targets were met, in words.
+    /// How many goals were met, in words.
     pub(crate) fn verdict(&self) -> String {
-        let all: Vec<bool> = self
-            .rows
-            .iter()
-            .flat_map(|row| {
-                let ratios: Vec<_> = row.against().map(|other| other.met()).collect();
-                ratios.into_iter().chain([row.met()])
-            })
-            .flatten()
-            .collect();
-        let met = all.iter().filter(|met| **met).count();
+        let all: Vec<_> = self.rows.iter().flat_map(Row::goals).collect();
+        let met = all.iter().filter(|(value, goal)| goal.met(*value)).count();
         format!("{met} of {} targets met", all.len())
     }
 }

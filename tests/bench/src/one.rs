@@ -123,7 +123,7 @@ pub(crate) async fn update(
         return Err("the updates did not make what they should".into());
     }
     let row = Row::new("update, one writer", vec![series])
-        .under(10.0)
+        .at_most(10.0)
         .figure("ms that the Python backend took", 1_072.0);
     report.push(row);
     Ok(())

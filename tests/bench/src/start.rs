@@ -7,7 +7,7 @@ use pipeline_state::{Plugins, StateId};
 
 use crate::Failure;
 use crate::client::Client;
-use crate::measure::{Contest, Report, Row, Series};
+use crate::measure::{Contest, Measure, Report, Row, Series};
 use crate::native::Native;
 use crate::scale::Scale;
 use crate::stores::Stores;
@@ -53,8 +53,9 @@ pub(crate) async fn sandbox(
     let ours = stores.open_elsewhere(&format!("clickhouse://u@{address}/db"))?;
     let native = Native::new(&address, ("u", "")).for_table("a.b".to_owned());
     let id = StateId::from("bench");
-    let mut contest =
-        Contest::of(Client::Ours(ours)).against("native client", Client::Plain(native));
+    let mut contest = Contest::of(Client::Ours(ours))
+        .against("native client", Client::Plain(native))
+        .at_most(Measure::Added, 0.1);
     for round in 0..scale.rounds(2_000) {
         for entrant in contest.round(round) {
             let answer = entrant.series.time(entrant.client.get(&id)).await;

@@ -52,6 +52,11 @@ impl Stores {
             .open(&self.server.uri(&self.schema), &settings)?)
     }
 
+    /// Where the tables are: a URI and a schema.
+    pub(crate) fn target(&self) -> (String, &str) {
+        (self.server.uri(&self.schema), &self.schema)
+    }
+
     pub(crate) fn ours(&self, table: &str) -> Result<Client, Failure> {
         Ok(Client::Ours(self.backend(table)?))
     }

@@ -65,7 +65,7 @@ impl Demo {
             return Err("the table does not hold the state".to_owned());
         }
 
-        self.expect(&["delete", ID], 0, "")?;
+        self.expect(&["delete", ID, "--force"], 0, "")?;
         self.expect(&["get", ID], NO_SUCH_STATE, "")?;
         self.expect(&["list"], 0, "")
     }

@@ -45,6 +45,9 @@ enum Task {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Run the tests that take long: the larger searches of the model of leases, their fault test for ten minutes, and
+    /// 100,000 gets
+    TestLong,
 }
 
 fn main() -> ExitCode {
@@ -53,11 +56,22 @@ fn main() -> ExitCode {
         Task::Clickhouse { port } => clickhouse::clickhouse(port),
         Task::Demo => setup::setup().and_then(|()| demo::demo()),
         Task::Bench { quick } => setup::setup().and_then(|()| {
+            // With the program, which the bench runs too.
+            let built = [
+                "--release",
+                "--locked",
+                "--package",
+                "bench",
+                "--package",
+                "pipeline-state",
+            ];
+            run::step(run::cargo(&["build"]).args(built))?;
             let mut bench =
                 run::cargo(&["run", "--release", "--locked", "--package", "bench", "--"]);
             run::step(bench.args(quick.then_some("--quick")))
         }),
         Task::Test { quick, args } => setup::for_tests().and_then(|()| test::test(quick, &args)),
+        Task::TestLong => setup::for_tests().and_then(|()| test::long()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `cargo dev test`: every check that a change must pass.
+//! `cargo dev test`: every check that a change must pass; `cargo dev test-long`: what takes too long for that.
 
 use crate::run::{cargo, step};
 
@@ -23,4 +23,24 @@ pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
     }
     println!("\nEvery check has passed.");
     Ok(())
+}
+
+pub(crate) fn long() -> Result<(), String> {
+    for (suite, variable, value) in [
+        ("holders", "PIPELINE_STATE_HOLDERS_SECONDS", "600"),
+        ("soak", "PIPELINE_STATE_SOAK_GETS", "100000"),
+    ] {
+        let mut test = cargo(&["test", "--locked", "--package", "pipeline-state"]);
+        test.args(["--test", suite, "--", "--nocapture"]);
+        step(test.env(variable, value))?;
+    }
+    step(&mut cargo(&[
+        "test",
+        "--release",
+        "--locked",
+        "--package",
+        "pipeline-state-clickhouse",
+        "--",
+        "--ignored",
+    ]))
 }

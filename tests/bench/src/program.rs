@@ -1,0 +1,94 @@
+//! The program as a whole process: `pipeline-state get`, from its start to its end.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use harness::Memory;
+use tokio::process::{Child, Command};
+
+use crate::Failure;
+use crate::measure::{Goal, Measure, Report, Row, Series};
+use crate::scale::Scale;
+use crate::stores::{BOOKMARKS_OF_1_KB, Stores, document, id};
+
+/// Beside a plain query over a connection that is open already, which is the server's time.
+pub(crate) async fn get(stores: &Stores, report: &mut Report, scale: Scale) -> Result<(), Failure> {
+    let table = "program";
+    stores.make(table).await?;
+    stores.fill(table, 1_000, BOOKMARKS_OF_1_KB).await?;
+    let plain = stores.plain(table);
+    let mut ours = Series::new("ours");
+    let mut theirs = Series::new("plain query").at_most(Measure::Added, 25.0);
+    // The first time fills the cache of compiled plugins.
+    for round in 0..=scale.rounds(200) {
+        let run = async {
+            command(stores, table)?
+                .output()
+                .await
+                .map_err(Failure::from)
+        };
+        let output = match round {
+            0 => run.await?,
+            _ => ours.time(run).await?,
+        };
+        let printed = String::from_utf8_lossy(&output.stdout);
+        if !printed.contains(&document(7, BOOKMARKS_OF_1_KB)) {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("the program printed `{printed}` and `{errors}`").into());
+        }
+        theirs.time(plain.get(&id(7))).await?;
+    }
+    let mut most = 0.0_f64;
+    for _ in 0..scale.rounds(50) {
+        most = most.max(peak_memory(command(stores, table)?.spawn()?).await?);
+    }
+    report.push(
+        Row::new(
+            "the program: pipeline-state get, as a process",
+            vec![ours, theirs],
+        )
+        .figure_with("MB of memory at most", most, Goal::AtMost(60.0)),
+    );
+    Ok(())
+}
+
+fn command(stores: &Stores, table: &str) -> Result<Command, Failure> {
+    let mut command = Command::new(program()?);
+    let (uri, schema) = stores.target();
+    command
+        .args(["get", id(7).as_str()])
+        .env("PIPELINE_STATE_URI", uri)
+        .env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", schema)
+        .env("PIPELINE_STATE_CLICKHOUSE_TABLE", table)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// It is built beside this one.
+fn program() -> Result<PathBuf, Failure> {
+    let name = format!("pipeline-state{}", std::env::consts::EXE_SUFFIX);
+    let path = std::env::current_exe()?.with_file_name(name);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(format!(
+            "{} is not built; `cargo dev bench` builds it",
+            path.display()
+        )
+        .into()),
+    }
+}
+
+/// The most memory that a process has had, in MB, as far as a look at it each half of a millisecond finds it.
+async fn peak_memory(mut child: Child) -> Result<f64, Failure> {
+    let pid = child.id().ok_or("the program has no process ID")?;
+    let mut most = 0;
+    while child.try_wait()?.is_none() {
+        // It may have ended since, and tells no more then.
+        most = Memory::Peak.kib(Some(pid)).unwrap_or(most);
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    Ok(most as f64 / 1024.0)
+}
