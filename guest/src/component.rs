@@ -157,9 +157,18 @@ impl locks::Guest for ClickHouse {
         Ok(connection.client().release(&lease.try_into()?)?)
     }
 
-    fn inspect(target: Target, pattern: String) -> Result<Vec<wit::Lease>, wit::Error> {
-        let leases = connect(target)?.client().inspect(&pattern)?;
-        Ok(leases.into_iter().map(wit::Lease::from).collect())
+    fn inspect(
+        target: Target,
+        pattern: String,
+        after: Option<StateId>,
+        limit: u32,
+    ) -> Result<locks::LeasePage, wit::Error> {
+        let connection = connect(target)?;
+        let (leases, next) = connection
+            .client()
+            .inspect(&pattern, after.as_deref(), limit)?;
+        let leases = leases.into_iter().map(wit::Lease::from).collect();
+        Ok(locks::LeasePage { leases, next })
     }
 
     fn break_lease(target: Target, id: StateId, token: String) -> Result<bool, wit::Error> {

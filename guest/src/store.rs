@@ -68,15 +68,7 @@ impl<O: Outside> Client<'_, O> {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Option<RawPage>, Error> {
-        check_pattern(pattern)?;
-        if let Some(after) = after {
-            check_id(after)?;
-        }
-        if limit == 0 {
-            return Err(Error::InvalidInput(
-                "the limit of a page must be at least 1".to_owned(),
-            ));
-        }
+        check_page(pattern, after, limit)?;
         let limit = limit.min(MAX_LIMIT);
         let pattern = Pattern::parse(pattern);
         let request = sql::page(self.connection, what, &pattern, after, limit)?;
@@ -109,6 +101,20 @@ impl<O: Outside> Client<'_, O> {
             Err(Error::AccessDenied(_) | Error::Server(_)) => Ok(()),
             kept => kept.map(drop),
         }
+    }
+}
+
+/// What a caller asks a page of.
+pub(crate) fn check_page(pattern: &str, after: Option<&str>, limit: u32) -> Result<(), Error> {
+    check_pattern(pattern)?;
+    if let Some(after) = after {
+        check_id(after)?;
+    }
+    match limit {
+        0 => Err(Error::InvalidInput(
+            "the limit of a page must be at least 1".to_owned(),
+        )),
+        _ => Ok(()),
     }
 }
 

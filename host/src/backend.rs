@@ -14,9 +14,15 @@ use crate::observe::{Observed, Operation};
 use crate::outbound::{Allowed, Outbound};
 use crate::plugins::Loaded;
 use crate::target::Target;
+use crate::text;
 use crate::{
     Change, Entry, Error, Expectation, Finding, Holder, IdPage, Lock, Page, State, StateId, Version,
 };
+
+/// Leases in one page.
+const HOLDERS_AT_ONCE: u32 = 1_000;
+/// More than will ever be held at one time.
+const MOST_HOLDERS: usize = 100_000;
 
 /// A store of pipeline state. Cheap to clone; clones share one pool of connections.
 ///
@@ -382,21 +388,39 @@ impl Backend {
         .await
     }
 
-    /// Who holds leases of the states whose whole ID matches a pattern, ordered by ID, 1,000 at most.
+    /// Who holds leases of the states whose whole ID matches a pattern, ordered by ID.
+    ///
+    /// They are read page by page, a call each, so that one who begins or ends to hold a lease meanwhile may be among them or not.
     ///
     /// # Errors
     ///
-    /// As for [`Backend::get`].
+    /// As for [`Backend::get_page`]. [`Error::Corrupt`] where the pages don't go on from one another.
     pub async fn holders(&self, pattern: &str) -> Result<Vec<Holder>, Error> {
-        let holders = self
-            .call(Operation::read("inspect"), async |store, plugin, target| {
-                plugin
-                    .pipeline_state_locks()
-                    .call_inspect(store, target, pattern)
-                    .await
-            })
-            .await?;
-        Ok(holders.into_iter().map(Holder::from).collect())
+        let mut holders = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let page = self
+                .call(Operation::read("inspect"), async |store, plugin, target| {
+                    plugin
+                        .pipeline_state_locks()
+                        .call_inspect(store, target, pattern, after.as_ref(), HOLDERS_AT_ONCE)
+                        .await
+                })
+                .await?;
+            holders.extend(page.leases.into_iter().map(Holder::from));
+            match page.next {
+                None => return Ok(holders),
+                // A plugin must not make us ask for ever, nor keep more and more.
+                Some(next) if after.as_ref() >= Some(&next) || holders.len() > MOST_HOLDERS => {
+                    return Err(Error::Corrupt(format!(
+                        "the plugin's pages of leases don't end: `{}` follows {} leases",
+                        text::line(&next),
+                        holders.len(),
+                    )));
+                }
+                next => after = next,
+            }
+        }
     }
 
     /// Ends the lease of a holder who will not, by the token that [`Backend::holders`] tells; false where that lease is not

@@ -1367,6 +1367,8 @@ async fn numbers_and_words_that_no_store_would_give_break_nothing() {
     let holders = store.holders("a\n\u{1b}[2Jb").await.unwrap();
     let shown = holders[0].to_string();
     assert!(!shown.contains(char::is_control), "{shown:?}");
+    let endless = store.holders("endless").await.unwrap_err();
+    assert!(matches!(endless, Error::Corrupt(_)), "{endless}");
 }
 
 #[test]

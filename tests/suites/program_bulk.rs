@@ -15,6 +15,7 @@ use std::io::Write as _;
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
+use support::server;
 use support::shell::{Shell, failure, program, text};
 
 const ONE: &str = r#"{"completed":{"singer_state":{"n":1}}}"#;
@@ -305,4 +306,27 @@ fn shells_and_readers_are_told_of_every_command() {
     let (code, message) = failure(&program(&["man", "lst"]).output().unwrap());
     assert_eq!(code, 2);
     assert!(message.contains("did you mean `list`?"), "{message}");
+}
+
+/// More leases than fit into one page of them.
+#[test]
+fn of_thousands_of_holders_none_is_overlooked() {
+    let shell = Shell::new();
+    shell.ok(&["migrate"]);
+    let sql = |sql: &str| server().query(sql).unwrap();
+    let schema = &shell.schema;
+    sql(&format!(
+        "INSERT INTO {schema}.state_lease \
+         (state_id, epoch, token, owner, acquired_at, ttl_ms, released, writes, valid_until) \
+         SELECT printf('s%04d', number), 1, printf('token-of-lease-%04d', number), 'nightly', now64(3), 60000, false, '', \
+         now64(3) + 60 FROM numbers(2500)"
+    ));
+    let shown = shell.ok(&["lock", "show"]);
+    assert_eq!(shown.lines().count(), 2_500);
+    assert!(shown.lines().last().unwrap().starts_with("s2499\t"));
+    let (code, message) = failure(&import(&shell, &[], &format!("{{\"s2400\": {ONE}}}")));
+    assert_eq!(code, 16, "{message}");
+    assert!(message.contains("nightly"), "{message}");
+    let output = import(&shell, &[], &format!("{{\"s2500\": {ONE}}}"));
+    assert_eq!(output.status.code(), Some(0));
 }

@@ -10,9 +10,9 @@
 mod support;
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use support::shell::{Shell, failure, text};
+use support::shell::{Shell, at_a_terminal, failure, text};
 
 const ONE: &str = r#"{"completed":{"singer_state":{"n":1}}}"#;
 const TWO: &str = r#"{"completed":{"singer_state":{"n":2}}}"#;
@@ -27,45 +27,6 @@ fn completed(document: &str) -> String {
 
 fn fails(shell: &Shell, args: &[&str]) -> (i32, String) {
     failure(&shell.command(args).output().unwrap())
-}
-
-/// A command that is typed at a terminal, and the answers to its questions. It prints all that the terminal shows, and its last line is
-/// the exit code.
-#[cfg(unix)]
-fn at_a_terminal(shell: &Shell, args: &[&str], answers: &[&str], editor: &str) -> (i32, String) {
-    const TERMINAL: &str = "
-import os, pty, sys
-answers = sys.argv[1].split('|')
-pid, tty = pty.fork()
-if pid == 0:
-    os.execv(sys.argv[2], sys.argv[2:])
-shown = b''
-try:
-    while more := os.read(tty, 10000):
-        shown += more
-        if shown.endswith((b'N] ', b'n] ')) and answers:
-            os.write(tty, answers.pop(0).encode() + b'\\n')
-except OSError:
-    pass
-sys.stdout.write(shown.decode())
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-";
-    let of = shell.command(args);
-    let output = Command::new("python3")
-        .args(["-c", TERMINAL, &answers.join("|")])
-        .arg(of.get_program())
-        .args(of.get_args())
-        .envs(
-            of.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .env("EDITOR", editor)
-        .env_remove("VISUAL")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let code = output.status.code().unwrap();
-    (code, text(&output.stdout).replace("\r\n", "\n"))
 }
 
 #[test]

@@ -25,11 +25,12 @@ mod table;
 
 use crate::client::{Client, Outside};
 use crate::error::{Error, Failure, Outcome};
-use crate::id::{check_id, check_pattern};
+use crate::id::check_id;
 use crate::options::Lock;
 use crate::pattern::Pattern;
 use crate::rows;
 use crate::sql;
+use crate::store::{Page, check_page};
 use crate::tables::inexact_on_replicas;
 use crate::writes::Name;
 
@@ -140,6 +141,7 @@ pub(crate) const FRESH_MS: i64 = 20_000;
 const SKEW_MS: i64 = 1_000;
 /// How often a step that lost is made again: for a holder, whose renewal was stored although it was told otherwise.
 const TRIES: u32 = 5;
+/// In one page: each may have an owner of 1,024 bytes.
 const MOST_LEASES: u32 = 1_000;
 
 impl<O: Outside> Client<'_, O> {
@@ -246,16 +248,26 @@ impl<O: Outside> Client<'_, O> {
     }
 
     /// The leases that are held, in the order of their IDs.
-    pub(crate) fn inspect(&self, pattern: &str) -> Result<Vec<Lease>, Error> {
-        check_pattern(pattern)?;
+    pub(crate) fn inspect(
+        &self,
+        pattern: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Lease>, Error> {
+        check_page(pattern, after, limit)?;
         if self.connection.options.lock == Lock::None {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
         }
+        let limit = limit.min(MOST_LEASES);
         let pattern = Pattern::parse(pattern);
-        match self.read(&sql::leases(self.connection, &pattern, MOST_LEASES)?)? {
-            Some(answer) => rows::leases(&answer),
-            None => Ok(Vec::new()),
-        }
+        let request = sql::leases(self.connection, &pattern, after, limit)?;
+        let leases = match self.read(&request)? {
+            Some(answer) => rows::leases(&answer)?,
+            None => Vec::new(),
+        };
+        let full = u32::try_from(leases.len()).is_ok_and(|count| count >= limit);
+        let next = leases.last().filter(|_| full).map(|last| last.id.clone());
+        Ok((leases, next))
     }
 
     /// Until when a write under this lease may come, by the server's clock in milliseconds since 1970.

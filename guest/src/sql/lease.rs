@@ -65,9 +65,14 @@ const LAST: [&str; 7] = [
 ];
 
 /// The last steps of the leases that are held, of the states that match a pattern.
-pub(crate) fn leases(to: &Connection, pattern: &Pattern, rows: u32) -> Result<Request, Error> {
-    let limit = rows.to_string();
-    let (statement, mut conditions) = super::read::those(pattern, None);
+pub(crate) fn leases(
+    to: &Connection,
+    pattern: &Pattern,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Request, Error> {
+    let limit = limit.to_string();
+    let (statement, mut conditions) = super::read::those(pattern, after);
     conditions.push("NOT released AND now64(3) < made_at + toIntervalMillisecond(ttl_ms)");
     let (statement, from) = match to.options.lock {
         Lock::Keeper => (in_keeper(statement), to.table.lease_keeper()),

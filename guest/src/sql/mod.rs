@@ -237,7 +237,7 @@ mod tests {
         let step = step(&lease_of_it);
         [
             lease(to, id),
-            leases(to, &pattern, 3),
+            leases(to, &pattern, None, 3),
             confirm_step(to, id),
             insert_step(to, &step, "w", &format!("{id}/2/0")),
             insert_in_keeper(to, &step, "w"),

@@ -1,14 +1,15 @@
 //! `export`: all states as one JSON object, as `meltano state export` prints them.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use indicatif::ProgressBar;
 use pipeline_state::{Backend, Entry};
 
 use super::failure::Failure;
 use super::interrupt;
 use super::output::Output;
-use super::pages;
+use super::{pages, progress};
 
 /// Print all states as {ID: {"completed": {...}, "partial": {...}}}, as `meltano state export` does
 ///
@@ -34,7 +35,12 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let Some(path) = &args.output else {
         let mut out = BufWriter::new(io::stdout().lock());
-        write(backend, &args.pattern, &mut out).await?;
+        // Not among the states, where both are for one terminal.
+        let progress = match io::stdout().is_terminal() {
+            true => ProgressBar::hidden(),
+            false => progress::of_states(output),
+        };
+        write(backend, &args.pattern, &mut out, &progress).await?;
         return Ok(out.flush()?);
     };
     // Beside it, so that giving it its name is one step. It goes away with this function otherwise.
@@ -47,7 +53,8 @@ pub(super) async fn run(
         .tempfile_in(folder)
         .map_err(Failure::file(path))?;
     let mut out = BufWriter::new(file);
-    let count = interrupt::or(write(backend, &args.pattern, &mut out)).await??;
+    let progress = progress::of_states(output);
+    let count = interrupt::or(write(backend, &args.pattern, &mut out, &progress)).await??;
     let file = out
         .into_inner()
         .map_err(|error| Failure::file(path)(error.into_error()))?;
@@ -59,7 +66,12 @@ pub(super) async fn run(
 }
 
 /// A state on each line, unless a document has line breaks of its own.
-async fn write(backend: &Backend, pattern: &str, out: &mut impl Write) -> Result<u64, Failure> {
+async fn write(
+    backend: &Backend,
+    pattern: &str,
+    out: &mut impl Write,
+    progress: &ProgressBar,
+) -> Result<u64, Failure> {
     let mut count = 0;
     out.write_all(b"{")?;
     pages::of_states(backend, pattern, |entries| {
@@ -69,9 +81,11 @@ async fn write(backend: &Backend, pattern: &str, out: &mut impl Write) -> Result
             write!(out, "{separator}{id}: {}", state.to_json())?;
             count += 1;
         }
+        progress.set_position(count);
         Ok(())
     })
     .await?;
+    progress.finish_and_clear();
     out.write_all(if count == 0 { b"}\n" } else { b"\n}\n" })?;
     Ok(count)
 }

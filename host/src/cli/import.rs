@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use pipeline_state::{Backend, State, StateId};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::json;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::args::LeaseArgs;
 use super::failure::Failure;
 use super::output::Output;
-use super::{document, interrupt, lock};
+use super::{document, interrupt, lock, progress};
 
 /// One request of the store takes so many states, or so many bytes of them.
 const BATCH: usize = 1_000;
@@ -47,7 +47,7 @@ pub(super) async fn run(
     args: &ImportArgs,
     output: Output,
 ) -> Result<(), Failure> {
-    let progress = progress(&args.file, output);
+    let progress = progress::of_file(&args.file, output);
     let file = open(&args.file, &progress)?;
     let validate = !args.no_validate;
     // One batch is read while another one is stored, and no more.
@@ -102,24 +102,6 @@ fn open(path: &Path, progress: &ProgressBar) -> Result<Box<dyn Read + Send>, Fai
     }
     let file = File::open(path).map_err(Failure::file(path))?;
     Ok(Box::new(progress.wrap_read(file)))
-}
-
-fn progress(path: &Path, output: Output) -> ProgressBar {
-    if output.quiet || output.json || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let length = std::fs::metadata(path).ok().filter(|file| file.is_file());
-    let (bar, style) = match length {
-        Some(file) => (
-            ProgressBar::new(file.len()),
-            "{wide_bar} {bytes} of {total_bytes}, {eta} left",
-        ),
-        None => (ProgressBar::new_spinner(), "{spinner} {bytes}"),
-    };
-    match ProgressStyle::with_template(style) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 /// Reads the file state by state, and hands on batches of them.

@@ -21,6 +21,7 @@ mod manual;
 mod merge;
 mod output;
 mod pages;
+mod progress;
 mod project;
 mod set;
 mod sync;
@@ -37,6 +38,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use args::{Args, Command, LockCommand, PluginsCommand, Uri};
 use failure::{Failure, plain};
+use foreign::Access;
 use output::Output;
 use project::Variable;
 
@@ -139,8 +141,12 @@ async fn execute(args: &Args, command: &Command) -> Result<(), Failure> {
         Command::Export(export) => export::run(&open(args).await?, export, output).await,
         Command::Import(import) => import::run(&open(args).await?, import, output).await,
         Command::Sync(sync) => {
-            let from = store(args, &sync.from, false).await?;
-            let to = store(args, &sync.to, !sync.dry_run).await?;
+            let access = match sync.dry_run {
+                true => Access::Pretend,
+                false => Access::Write,
+            };
+            let from = store(args, &sync.from, Access::Read).await?;
+            let to = store(args, &sync.to, access).await?;
             sync::run(&from, to, sync, output).await
         }
         Command::Diff(diff) => diff::run(&open(args).await?, diff).await,
@@ -216,7 +222,7 @@ fn places(args: &Args, target: &Uri, variables: &[Variable]) -> Vec<String> {
 }
 
 /// A store of `sync`.
-async fn store(args: &Args, name: &str, writable: bool) -> Result<sync::Store, Failure> {
+async fn store(args: &Args, name: &str, access: Access) -> Result<sync::Store, Failure> {
     if name == "." {
         return Ok(sync::Store::Plugin(open(args).await?));
     }
@@ -225,7 +231,7 @@ async fn store(args: &Args, name: &str, writable: bool) -> Result<sync::Store, F
         Some(variable) => std::env::var(variable)
             .map_err(|_| Error::MissingSetting(format!("the variable {variable} holds no URI")))?,
     };
-    if let Some(foreign) = foreign::Foreign::open(&uri, writable)? {
+    if let Some(foreign) = foreign::Foreign::open(&uri, access)? {
         return Ok(sync::Store::Foreign(foreign));
     }
     let plugins = load(args).await?;

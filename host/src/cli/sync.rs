@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+use indicatif::ProgressBar;
 use pipeline_state::{Backend, Error, Expectation, State, StateId, Version};
 use serde_json::json;
 
@@ -10,7 +11,7 @@ use super::args::LeaseArgs;
 use super::failure::Failure;
 use super::foreign::Foreign;
 use super::output::Output;
-use super::{interrupt, lock};
+use super::{interrupt, lock, progress};
 
 /// How many states are in memory of each store.
 const AT_ONCE: u32 = 500;
@@ -19,7 +20,8 @@ const AT_ONCE: u32 = 500;
 ///
 /// A store is a URI; or env:NAME, whose URI is in the variable NAME, where nobody else sees its password; or a dot, which is the store of
 /// --uri and the settings. The others have what their URI says, and no other settings. Beside those with a plugin there are Meltano's own:
-/// file:///folder and sqlite:///folder/meltano.db. What only TO has stays. To run it again after an interruption is safe.
+/// file:///folder and sqlite:///folder/meltano.db. What only TO has stays. To run it again after an interruption is safe. What somebody else
+/// replaces in TO meanwhile is not overwritten, and the command fails; a state that they make in the very moment is, unless they hold its lease.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  pipeline-state sync sqlite:///srv/project/.meltano/meltano.db . --dry-run\n  \
@@ -72,9 +74,10 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     let mut counts = Counts::default();
-    let result = interrupt::or(copy(from, &mut to, args, output, &mut counts))
-        .await
-        .flatten();
+    let progress = progress::of_states(output);
+    let copying = copy(from, &mut to, args, output, &mut counts, &progress);
+    let result = interrupt::or(copying).await.flatten();
+    progress.finish_and_clear();
     let Counts {
         created,
         replaced,
@@ -112,6 +115,7 @@ async fn copy(
     args: &SyncArgs,
     output: Output,
     counts: &mut Counts,
+    progress: &ProgressBar,
 ) -> Result<(), Failure> {
     let mut source = Cursor::default();
     let mut target = Cursor::default();
@@ -122,6 +126,7 @@ async fn copy(
             let Some(item) = source.next(from, &args.pattern).await? else {
                 break;
             };
+            progress.inc(1);
             let there = target.find(to, &args.pattern, &item.id).await?;
             let (what, version) = match there {
                 None => {
@@ -142,7 +147,7 @@ async fn copy(
                 }
             };
             if args.dry_run {
-                output.note(&format!("would {what} `{}`", item.id));
+                progress.suspend(|| output.note(&format!("would {what} `{}`", item.id)));
             }
             batch.push((item, version));
         }

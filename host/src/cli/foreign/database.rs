@@ -7,7 +7,7 @@ use std::time::Duration;
 use pipeline_state::{State, StateId};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use super::{Found, pattern, read};
+use super::{Access, Found, pattern, read};
 use crate::cli::failure::Failure;
 
 /// How long to wait where Meltano is writing.
@@ -20,10 +20,10 @@ pub(in super::super) struct Database {
 
 impl Database {
     /// It is not made: to do that is Meltano's business.
-    pub(super) fn open(path: PathBuf, writable: bool) -> Result<Database, Failure> {
-        let flags = match writable {
-            true => OpenFlags::SQLITE_OPEN_READ_WRITE,
-            false => OpenFlags::SQLITE_OPEN_READ_ONLY,
+    pub(super) fn open(path: PathBuf, access: Access) -> Result<Database, Failure> {
+        let flags = match access {
+            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            Access::Read | Access::Pretend => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
         let connection = Connection::open_with_flags(&path, flags)
             .and_then(|connection| connection.busy_timeout(PATIENCE).map(|()| connection));

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pipeline_state::{Error, State, StateId};
 
-use super::{Found, pattern, read};
+use super::{Access, Found, pattern, read};
 use crate::cli::failure::Failure;
 
 const STATE: &str = "state.json";
@@ -22,12 +22,18 @@ pub(in super::super) struct Folder {
 }
 
 impl Folder {
-    pub(super) fn open(root: PathBuf, writable: bool) -> Result<Folder, Failure> {
-        if writable {
+    pub(super) fn open(root: PathBuf, access: Access) -> Result<Folder, Failure> {
+        if access == Access::Write {
             fs::create_dir_all(&root).map_err(Failure::file(&root))?;
         }
         let mut ids = Vec::new();
-        for folder in fs::read_dir(&root).map_err(Failure::file(&root))? {
+        let folders = match fs::read_dir(&root) {
+            Err(error) if access == Access::Pretend && error.kind() == ErrorKind::NotFound => {
+                return Ok(Folder { root, ids });
+            }
+            folders => folders.map_err(Failure::file(&root))?,
+        };
+        for folder in folders {
             let folder = folder.map_err(Failure::file(&root))?;
             if folder.path().join(STATE).is_file() {
                 let name = folder.file_name().into_string().map_err(|name| {

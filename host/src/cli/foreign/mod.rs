@@ -24,6 +24,15 @@ pub(super) struct Found {
     pub(super) updated_at_ms: Option<u64>,
 }
 
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+    /// To tell what a write would do: a store that a write would make is an empty one.
+    Pretend,
+}
+
 pub(super) enum Foreign {
     Folder(Folder),
     Database(Database),
@@ -31,17 +40,17 @@ pub(super) enum Foreign {
 
 impl Foreign {
     /// None where the URI is not of such a store.
-    pub(super) fn open(uri: &str, writable: bool) -> Result<Option<Foreign>, Failure> {
+    pub(super) fn open(uri: &str, access: Access) -> Result<Option<Foreign>, Failure> {
         if let Some(path) = uri.strip_prefix("file://") {
             return Ok(Some(Foreign::Folder(Folder::open(
                 absolute(path)?,
-                writable,
+                access,
             )?)));
         }
         if let Some(path) = uri.strip_prefix("sqlite://") {
             // SQLAlchemy has a fourth slash before an absolute path.
             let path = absolute(path)?;
-            return Ok(Some(Foreign::Database(Database::open(path, writable)?)));
+            return Ok(Some(Foreign::Database(Database::open(path, access)?)));
         }
         Ok(None)
     }

@@ -159,8 +159,16 @@ impl locks::Guest for Echo {
         Ok(())
     }
 
-    fn inspect(_: Target, _: String) -> Result<Vec<Lease>, Error> {
-        Ok(Vec::new())
+    fn inspect(
+        _: Target,
+        _: String,
+        _: Option<StateId>,
+        _: u32,
+    ) -> Result<locks::LeasePage, Error> {
+        Ok(locks::LeasePage {
+            leases: Vec::new(),
+            next: None,
+        })
     }
 
     fn break_lease(_: Target, _: StateId, _: String) -> Result<bool, Error> {

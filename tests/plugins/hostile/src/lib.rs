@@ -265,8 +265,18 @@ impl locks::Guest for Hostile {
         Ok(())
     }
 
-    fn inspect(_: Target, pattern: String) -> Result<Vec<Lease>, Error> {
-        Ok(vec![holder(pattern)])
+    fn inspect(
+        _: Target,
+        pattern: String,
+        _: Option<StateId>,
+        _: u32,
+    ) -> Result<locks::LeasePage, Error> {
+        // Pages that never end, where it is asked for them.
+        let next = (pattern == "endless").then(|| pattern.clone());
+        Ok(locks::LeasePage {
+            leases: vec![holder(pattern)],
+            next,
+        })
     }
 
     fn break_lease(_: Target, _: StateId, _: String) -> Result<bool, Error> {
