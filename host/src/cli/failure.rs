@@ -60,13 +60,13 @@ pub(super) enum Failure {
     },
     #[error("the editor ended with {0}; nothing was written")]
     Editor(std::process::ExitStatus),
-    #[error("{}: {failure}; {stored} states were stored before that; mend it and run it again", .path.display())]
+    #[error("{}: {failure}; {} states were stored before that; mend it and run it again", .path.display(), counted(*.stored, .failure))]
     Import {
         path: PathBuf,
         stored: u64,
         failure: Box<Failure>,
     },
-    #[error("{failure}; {written} states were written before that; to run it again is safe")]
+    #[error("{failure}; {} states were written before that; to run it again is safe", counted(*.written, .failure))]
     Sync { written: u64, failure: Box<Failure> },
     #[error("{0}")]
     Foreign(String),
@@ -131,6 +131,17 @@ pub(super) fn plain(text: &str) -> String {
         }
     }
     line
+}
+
+/// Of what came before a failure; a request that was on its way may have come as well.
+fn counted(count: u64, failure: &Failure) -> String {
+    match failure {
+        Failure::Interrupted => format!("at least {count}"),
+        Failure::Backend { error } if error.outcome() == Outcome::Unknown => {
+            format!("at least {count}")
+        }
+        _ => count.to_string(),
+    }
 }
 
 impl Failure {
