@@ -18,17 +18,37 @@ const workspace = join(here, "../..");
 
 /** Writes a component as JavaScript and core modules into a folder, with a manifest of what a host must know before it runs. */
 export async function transpile(component, folder) {
-  const options = { name: "component", outDir: folder, instantiation: "sync", minify: true, emitTypescriptDeclarations: false };
-  const { files } = await transpileComponent(component, { ...options, wasiShim: false, namespacedExports: true });
+  const { files } = await transpileComponent(component, {
+    name: "component",
+    outDir: folder,
+    instantiation: "sync",
+    minify: true,
+    emitTypescriptDeclarations: false,
+    // The imports are those of src/wasi.ts.
+    wasiShim: false,
+    noComponentErrorWrapping: true,
+  });
   const modules = Object.entries(files).filter(([path]) => path.endsWith(".wasm"));
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
   for (const [path, bytes] of Object.entries(files)) {
-    if (!path.endsWith(".d.ts")) await writeFile(join(folder, basename(path)), bytes);
+    const isScript = path.endsWith(".js");
+    await writeFile(join(folder, basename(path)), isScript ? keepingMarks(Buffer.from(bytes).toString()) : bytes);
   }
   const plugin = await describe(folder, new Map(modules.map(([path, bytes]) => [basename(path), bytes])));
   const manifest = { modules: modules.map(([path]) => basename(path)), plugin };
   await writeFile(join(folder, "manifest.json"), `${JSON.stringify(manifest, null, 1)}\n`);
+}
+
+/**
+ * jco decodes strings with a `TextDecoder` that drops a byte order mark at their beginning, so that the ID "\ufeffa" would be
+ * read as "a".
+ */
+function keepingMarks(script) {
+  const decoder = /new TextDecoder(?:\(\))?(?!\()/g;
+  const found = script.match(decoder)?.length ?? 0;
+  if (found !== 1) throw new Error(`jco's code has changed: ${found} decoders of UTF-8 where one was expected`);
+  return script.replace(decoder, 'new TextDecoder("utf-8", { ignoreBOM: true, fatal: true })');
 }
 
 /** What the plugin says of itself. It reaches for nothing meanwhile: each import throws. */

@@ -54,12 +54,12 @@ for (;;) {
     const value = plugin.root[call.interface]?.[call.name]?.(...call.args);
     line.post({ type: "done", value });
   } catch (error) {
-    if (error instanceof Error && Object.hasOwn(error, "payload")) {
-      line.post({ type: "refused", error: (error as Error & { payload: unknown }).payload });
-    } else {
+    // What a function answers with as its error is thrown as it is, and no Error.
+    if (!(error instanceof Error)) line.post({ type: "refused", error });
+    else {
       // Nothing of an instance that trapped is used again.
       plugin = undefined;
-      line.post({ type: "broke", reason: error instanceof Error ? error.message : "it threw something that is no error" });
+      line.post({ type: "broke", reason: error.message });
     }
   }
   if (plugin !== undefined && plugin.bytes > LARGEST_KEPT) plugin = undefined;
