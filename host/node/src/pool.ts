@@ -132,7 +132,8 @@ export class Pool {
   #start(): Thread {
     const thread = new Thread(this.#component, this.#network, () => this.#dispatch(), (gone) => {
       this.#threads.delete(gone);
-      this.#dispatch();
+      // Not at once: what ended this call may be about to end those that wait, which need not begin then.
+      setImmediate(() => this.#dispatch());
     });
     this.#threads.add(thread);
     return thread;
@@ -159,9 +160,7 @@ export class Pool {
       if (at >= 0) this.#queue.splice(at, 1);
       return job.reject(error("not-applied"));
     }
-    this.#threads.delete(thread);
     void thread.stop(error(outcomeOf(job)));
-    this.#dispatch();
   }
 }
 

@@ -78,16 +78,19 @@ export async function tcpServer(t, accept) {
   return listening(t, net.createServer(accept));
 }
 
+/** Hands a request on to the real server. */
+export function handOn(request, response) {
+  const { method, url: path, headers } = request;
+  const behind = http.request({ host: server.hostname, port: server.port, method, path, headers }, (answer) => {
+    response.writeHead(answer.statusCode, answer.headers);
+    answer.pipe(response);
+  });
+  request.pipe(behind);
+}
+
 /** HTTPS before the real server. `options` are those of `https.createServer`. */
 export async function tlsFront(t, options) {
-  const front = https.createServer(options, (request, response) => {
-    const { method, url: path, headers } = request;
-    const behind = http.request({ host: server.hostname, port: server.port, method, path, headers }, (answer) => {
-      response.writeHead(answer.statusCode, answer.headers);
-      answer.pipe(response);
-    });
-    request.pipe(behind);
-  });
+  const front = https.createServer(options, handOn);
   front.on("tlsClientError", () => {});
   return listening(t, front);
 }
