@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
 
-import { certificates, failure, handOn, httpServer, password, place, server, tcpServer, tlsFront } from "./support.js";
+import { butInserts, certificates, failure, handOn, httpServer, password, place, server, tcpServer, tlsFront } from "./support.js";
 
 const id = "dev:tap-a-to-target-b";
 /** Of an answer that is longer. */
@@ -95,14 +95,15 @@ test("redirects are not followed", async (t) => {
 });
 
 test("a server that takes a request and does not answer is given up in time", async (t) => {
-  const front = await tcpServer(t, () => {});
+  const front = await httpServer(t, butInserts(() => {}));
   const store = await place(t, { settings: { request_timeout: 1 } }, front.host);
   const start = performance.now();
-  const write = await failure(store.setMany([[id, {}]]));
+  const write = await failure(store.set(id, { completed: { n: 1 } }));
   assert.deepEqual([write.kind, write.outcome], ["timed-out", "unknown"]);
-  const read = await failure(store.get(id));
-  assert.deepEqual([read.kind, read.outcome], ["timed-out", "not-applied"]);
   assert.ok(performance.now() - start < 5_000);
+  const mute = await tcpServer(t, () => {});
+  const read = await failure((await place(t, { settings: { request_timeout: 1 } }, mute.host)).get(id));
+  assert.deepEqual([read.kind, read.outcome], ["timed-out", "not-applied"]);
 });
 
 test("a server that stops in the middle of an answer is given up in time", async (t) => {
@@ -112,10 +113,14 @@ test("a server that stops in the middle of an answer is given up in time", async
 });
 
 test("an answer that is cut off is no answer", async (t) => {
-  const front = await tcpServer(t, (socket) => socket.end(BEGINNING));
+  const cut = (response) => response.socket.end(BEGINNING);
+  const front = await httpServer(t, butInserts(cut));
   const store = await place(t, { settings: { request_timeout: 1 } }, front.host);
-  const error = await failure(store.setMany([[id, {}]]));
-  assert.deepEqual([error.kind, error.outcome], ["unavailable", "unknown"]);
+  const write = await failure(store.set(id, { completed: { n: 1 } }));
+  assert.deepEqual([write.kind, write.outcome], ["unavailable", "unknown"]);
+  const short = await tcpServer(t, (socket) => socket.end(BEGINNING));
+  const read = await failure((await place(t, { settings: { request_timeout: 1 } }, short.host)).get(id));
+  assert.deepEqual([read.kind, read.outcome], ["unavailable", "not-applied"]);
 });
 
 test("a head without an end is cut off", async (t) => {
