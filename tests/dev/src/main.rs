@@ -1,7 +1,9 @@
 //! `cargo dev <task>`: what cargo alone cannot do for this workspace.
 
 mod clickhouse;
+mod components;
 mod demo;
+mod node;
 mod run;
 mod setup;
 mod test;
@@ -35,6 +37,14 @@ enum Task {
         /// A tenth of the rounds
         #[arg(long)]
         quick: bool,
+    },
+    /// Build the plugin as a file for other hosts: target/components/clickhouse.wasm
+    Components,
+    /// Build the npm package of `host/node`, run its tests against a real ClickHouse, and its example
+    Node {
+        /// Measure too what a call costs, side by side with a plain request
+        #[arg(long)]
+        bench: bool,
     },
     /// Run every check: formatting, lints, tests, documentation
     Test {
@@ -70,6 +80,8 @@ fn main() -> ExitCode {
                 run::cargo(&["run", "--release", "--locked", "--package", "bench", "--"]);
             run::step(bench.args(quick.then_some("--quick")))
         }),
+        Task::Components => setup::setup().and_then(|()| components::plugin().map(drop)),
+        Task::Node { bench } => setup::for_node().and_then(|()| node::node(bench)),
         Task::Test { quick, args } => setup::for_tests().and_then(|()| test::test(quick, &args)),
         Task::TestLong => setup::for_tests().and_then(|()| test::long()),
     };

@@ -22,6 +22,10 @@ const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 /// Debian's Python can make no environments without it.
 const PYTHON_PACKAGE: &str = "python3-venv";
 
+/// What `engines` in the package's manifest says.
+const OLDEST_NODE: (u32, u32) = (20, 8);
+const NODE_PACKAGES: [&str; 2] = ["nodejs", "npm"];
+
 pub(crate) fn setup() -> Result<(), String> {
     let forced = env::var(TOOLCHAIN_VARIABLE).unwrap_or_default();
     match toolchain() {
@@ -62,6 +66,34 @@ pub(crate) fn for_tests() -> Result<(), String> {
         println!("  {why}");
     }
     Ok(())
+}
+
+/// [`setup`], and Node.
+pub(crate) fn for_node() -> Result<(), String> {
+    setup()?;
+    match node_version() {
+        Some(version) if version >= OLDEST_NODE => return Ok(()),
+        Some((major, minor)) => {
+            println!("Node: this machine has {major}.{minor}, which is too old")
+        }
+        None => println!("Node: this machine has none"),
+    }
+    apt_install(&NODE_PACKAGES)?;
+    match node_version() {
+        Some(version) if version >= OLDEST_NODE => Ok(()),
+        _ => Err(format!(
+            "Debian's Node is older than {}.{}; install a newer one, with npm",
+            OLDEST_NODE.0, OLDEST_NODE.1
+        )),
+    }
+}
+
+/// None where it, or npm, is not there.
+fn node_version() -> Option<(u32, u32)> {
+    capture(Command::new("npm").arg("--version")).ok()?;
+    let version = capture(Command::new("node").arg("--version")).ok()?.stdout;
+    let mut numbers = version.trim().strip_prefix('v')?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn install(forced: &str) -> Result<(), String> {

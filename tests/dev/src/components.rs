@@ -1,0 +1,29 @@
+//! `cargo dev components`: plugins as files, for hosts in other languages.
+
+use std::path::PathBuf;
+
+use harness::workspace;
+
+use crate::run::{cargo, step};
+
+/// The ClickHouse plugin.
+pub(crate) fn plugin() -> Result<PathBuf, String> {
+    build("pipeline-state-clickhouse", "clickhouse.wasm")
+}
+
+/// The plugin of the tests that means harm.
+pub(crate) fn hostile() -> Result<PathBuf, String> {
+    build("hostile-plugin", "hostile.wasm")
+}
+
+fn build(package: &str, file: &str) -> Result<PathBuf, String> {
+    let path = workspace().join("target/components").join(file);
+    let mut build = cargo(&["run", "--quiet", "--locked", "--package", "component-build"]);
+    // A profile that builds it in seconds: this machine's part is small.
+    step(
+        build
+            .args(["--features", "component", "--", package])
+            .arg(&path),
+    )?;
+    Ok(path)
+}

@@ -1,0 +1,61 @@
+//! `cargo dev node`: the npm package, from the component to its example.
+
+use std::process::Command;
+
+use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
+
+use crate::components;
+use crate::run::step;
+
+/// What the package's build script and its tests read.
+const COMPONENT_VARIABLE: &str = "PIPELINE_STATE_COMPONENT";
+const HOSTILE_VARIABLE: &str = "PIPELINE_STATE_TEST_HOSTILE";
+
+pub(crate) fn node(bench: bool) -> Result<(), String> {
+    let plugin = components::plugin()?;
+    let hostile = components::hostile()?;
+    step(&mut npm(&["ci", "--no-audit", "--no-fund"]))?;
+    step(npm(&["run", "build"]).env(COMPONENT_VARIABLE, plugin))?;
+
+    let server = ClickHouse::start().map_err(|error| error.to_string())?;
+    let given = url(&server);
+    step(
+        npm(&["test"])
+            .env(GIVEN_VARIABLE, &given)
+            .env(HOSTILE_VARIABLE, hostile),
+    )?;
+    // Databases of their own, since the server may be the user's.
+    let schema = harness::fresh_name("pipeline_state_node");
+    let run = |script: &str| {
+        let mut node = Command::new("node");
+        node.arg(script)
+            .current_dir(workspace().join("host/node"))
+            .env("PIPELINE_STATE_URI", server.uri("default"))
+            .env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", &schema);
+        step(&mut node)
+    };
+    let done = run("examples/bookmarks.js").and_then(|()| match bench {
+        true => run("bench.js"),
+        false => Ok(()),
+    });
+    server
+        .query(&format!("DROP DATABASE IF EXISTS {schema}"))
+        .map_err(|error| error.to_string())?;
+    done
+}
+
+/// As [`GIVEN_VARIABLE`] wants it.
+fn url(server: &ClickHouse) -> String {
+    server
+        .uri("")
+        .replacen("clickhouse://", "http://", 1)
+        .trim_end_matches('/')
+        .to_owned()
+}
+
+/// npm, in the package's folder.
+fn npm(args: &[&str]) -> Command {
+    let mut npm = Command::new("npm");
+    npm.args(args).current_dir(workspace().join("host/node"));
+    npm
+}
