@@ -1,7 +1,5 @@
 // What can go wrong, as one class: the kind, the cause and the mend in one line, and for a write what it may have done.
 
-import { inspect } from "node:util";
-
 import type { HeldLease, Outcome } from "./types.js";
 
 /** Why a call failed. The first ten are those of the contract, the others are this host's own. */
@@ -71,13 +69,13 @@ export class PipelineStateError extends Error {
   /** What a failed write may have done to the store: `unknown` means that it is to be read back before anybody acts on it. */
   readonly outcome: Outcome;
   /** Of `conflict`: the version that is stored; undefined where there is no state. */
-  readonly stored: bigint | undefined;
+  declare readonly stored?: bigint;
   /** Of `locked`: who holds the lease; undefined where nobody does. */
-  readonly holder: HeldLease | undefined;
+  declare readonly holder?: HeldLease;
   /** Of `server`: the store's number for its error; 0 where it gave none. */
-  readonly serverCode: number | undefined;
+  declare readonly serverCode?: number;
   /** Of `server`: the store's name for its error; empty where it gave none. */
-  readonly serverName: string | undefined;
+  declare readonly serverName?: string;
 
   /** An error of this kind, with these words. */
   constructor(kind: ErrorKind, message: string, details: ErrorDetails = {}) {
@@ -86,24 +84,14 @@ export class PipelineStateError extends Error {
     this.name = kind === "aborted" ? "AbortError" : "PipelineStateError";
     this.kind = kind;
     this.outcome = details.outcome ?? "not-applied";
-    this.stored = details.stored;
-    this.holder = details.holder;
-    this.serverCode = details.serverCode;
-    this.serverName = details.serverName;
-  }
-
-  /** In logs: what is known, without what does not apply. */
-  [inspect.custom](_depth: number, options: object): string {
-    const known = Object.entries({
-      kind: this.kind,
-      outcome: this.outcome,
-      stored: this.stored,
-      holder: this.holder,
-      serverCode: this.serverCode,
-      serverName: this.serverName,
-      cause: this.cause,
-    }).filter(([, value]) => value !== undefined);
-    return `${this.stack ?? this.message} ${inspect(Object.fromEntries(known), options)}`;
+    const { stored, holder, serverCode, serverName } = details;
+    // What does not apply is not there: logs show all that is.
+    Object.assign(this, {
+      ...(stored !== undefined && { stored }),
+      ...(holder !== undefined && { holder }),
+      ...(serverCode !== undefined && { serverCode }),
+      ...(serverName !== undefined && { serverName }),
+    });
   }
 }
 

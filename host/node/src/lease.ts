@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { locked, milliseconds, text, type WireLease } from "./convert.js";
 import { PipelineStateError } from "./error.js";
-import type { CallOptions, LockOptions } from "./types.js";
+import type { CallOptions, LockOptions, PageOptions } from "./types.js";
 
 const TTL_MS = 30_000;
 const LONGEST_TTL_MS = 86_400_000;
@@ -26,6 +26,7 @@ export interface Locks {
   renew(lease: WireLease, ttlMs: number, options: CallOptions): Promise<WireLease>;
   release(lease: WireLease): Promise<void>;
   breakLease(id: string, token: string, options: CallOptions): Promise<boolean>;
+  inspect(pattern: string, options: PageOptions): Promise<{ leases: WireLease[]; next?: string }>;
 }
 
 const outcomeUnknown = (error: unknown): boolean => error instanceof PipelineStateError && error.outcome === "unknown";

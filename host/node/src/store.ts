@@ -67,6 +67,8 @@ export class Store {
       renew: (lease, ttlMs, options) => lock("renew", [lease, BigInt(ttlMs)], options) as Promise<WireLease>,
       release: (lease) => lock("release", [lease], {}) as Promise<void>,
       breakLease: (id, token, options) => this.breakLease(id, token, options),
+      inspect: (pattern, options) =>
+        this.#read("locks", "inspect", pageArgs(pattern, options), options) as ReturnType<Locks["inspect"]>,
     };
   }
 
@@ -97,23 +99,13 @@ export class Store {
   /** All states whose whole ID matches a pattern, a page at a time. */
   async *entries(pattern = "*", options: IterateOptions = {}): AsyncGenerator<Entry, void, void> {
     const { pageSize: limit, ...rest } = options;
-    let after: string | undefined;
-    do {
-      const page: Page = await this.getPage(pattern, { ...rest, limit, after });
-      yield* page.entries;
-      after = page.next;
-    } while (after !== undefined);
+    for await (const page of pages((after) => this.getPage(pattern, { ...rest, limit, after }))) yield* page.entries;
   }
 
   /** All IDs that match a pattern, a page at a time. */
   async *ids(pattern = "*", options: IterateOptions = {}): AsyncGenerator<string, void, void> {
     const { pageSize: limit, ...rest } = options;
-    let after: string | undefined;
-    do {
-      const page: IdPage = await this.getIds(pattern, { ...rest, limit, after });
-      yield* page.ids;
-      after = page.next;
-    } while (after !== undefined);
+    for await (const page of pages((after) => this.getIds(pattern, { ...rest, limit, after }))) yield* page.ids;
   }
 
   /**
@@ -178,10 +170,16 @@ export class Store {
     return Lease.acquire(this.#locks, text(id, "an ID"), options);
   }
 
-  /** Who holds leases of the states whose whole ID matches a pattern, ordered by ID, 1,000 at most. */
+  /**
+   * Who holds leases of the states whose whole ID matches a pattern, ordered by ID. They are read page by page, so that one who
+   * begins or ends to hold a lease meanwhile may be among them or not.
+   */
   async holders(pattern = "*", options: CallOptions = {}): Promise<HeldLease[]> {
-    const leases = (await this.#read("locks", "inspect", [text(pattern, "a pattern")], options)) as WireLease[];
-    return leases.map(heldLease);
+    const holders: HeldLease[] = [];
+    for await (const page of pages((after) => this.#locks.inspect(pattern, { ...options, after }))) {
+      holders.push(...page.leases.map(heldLease));
+    }
+    return holders;
   }
 
   /** Ends the lease of a holder who will not, by the token that `holders` tells; false where it is not held any more. */
@@ -259,6 +257,19 @@ export class Store {
       throw asError(reason, this.#target.redact);
     }
   }
+}
+
+/** Page after page. A plugin must not make anybody ask for ever. */
+async function* pages<P extends { next?: string | undefined }>(get: (after: string | undefined) => Promise<P>): AsyncGenerator<P> {
+  let after: string | undefined;
+  do {
+    const page = await get(after);
+    if (page.next !== undefined && after !== undefined && Buffer.compare(Buffer.from(page.next), Buffer.from(after)) <= 0) {
+      throw new PipelineStateError("corrupt", "the plugin's pages don't go on from one another");
+    }
+    yield page;
+    after = page.next;
+  } while (after !== undefined);
 }
 
 function pageArgs(pattern: string, options: PageOptions): unknown[] {

@@ -43,20 +43,21 @@ const shownHolder = (lease) => ({
   renewed_at_ms: lease.renewedAt.getTime(),
   expires_at_ms: lease.expiresAt.getTime(),
 });
+const shownLease = (lease) => ({
+  id: lease.id,
+  token: lease.token,
+  epoch: String(lease.epoch),
+  owner: lease.owner,
+  acquired_at_ms: Number(lease.acquiredAtMs),
+  renewed_at_ms: Number(lease.renewedAtMs),
+  expires_at_ms: Number(lease.expiresAtMs),
+});
 const leaseKey = (id, token) => JSON.stringify([id, token]);
 
 /** A lease as a call of the contract returned it. */
 function keep(lease) {
   leases.set(leaseKey(lease.id, lease.token), lease);
-  return {
-    id: lease.id,
-    token: lease.token,
-    epoch: String(lease.epoch),
-    owner: lease.owner,
-    acquired_at_ms: Number(lease.acquiredAtMs),
-    renewed_at_ms: Number(lease.renewedAtMs),
-    expires_at_ms: Number(lease.expiresAtMs),
-  };
+  return shownLease(lease);
 }
 
 function kept(id, token) {
@@ -98,7 +99,10 @@ const operations = {
     await store.locks.release(kept(id, token));
     return null;
   },
-  inspect: async (store, { pattern }) => (await store.holders(pattern)).map(shownHolder),
+  async inspect(store, request) {
+    const { leases, next } = await store.locks.inspect(request.pattern, page(request));
+    return { leases: leases.map(shownLease), next: next ?? null };
+  },
   break_lease: (store, { id, token }) => store.breakLease(id, token),
   async versions(store, { id, before, limit }) {
     const changes = await store.history(id, { before: version(before), limit });
