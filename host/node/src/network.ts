@@ -83,12 +83,10 @@ export class Network {
     const { origin } = this.#target;
     const wanted = originOfRequest(asked.scheme, asked.authority);
     const deny = (what: string): Exchange => {
-      denied(
-        `the plugin asked for ${asked.method} ${what}, and ` +
-          (origin
-            ? `may reach ${shown(origin)} alone, which its URI and settings name`
-            : "may reach nothing, since its URI and settings name no host"),
-      );
+      const may = origin
+        ? `may reach ${shown(origin)} alone, which its URI and settings name`
+        : "may reach nothing, since its URI and settings name no host";
+      denied(this.#target.redact(`the plugin asked for ${asked.method} ${what}, and ${may}`));
       listener.failed({ tag: "HTTP-request-denied" });
       return NONE;
     };

@@ -7,6 +7,7 @@ import { MessageChannel, Worker, type MessagePort } from "node:worker_threads";
 import { PipelineStateError } from "./error.js";
 import type { Exchange, Listener, Network } from "./network.js";
 import { send, type ToHost, type WorkerData } from "./protocol.js";
+import { oneLine } from "./redact.js";
 import type { Outcome, Plugin } from "./types.js";
 
 /** What is made of a component when the package is built. */
@@ -289,5 +290,5 @@ function denied(job: Job): PipelineStateError {
 }
 
 function broke(reason: string, job: Job | undefined): PipelineStateError {
-  return new PipelineStateError("plugin-failed", `the plugin broke off: ${reason}`, { outcome: outcomeOf(job) });
+  return new PipelineStateError("plugin-failed", `the plugin broke off: ${oneLine(reason)}`, { outcome: outcomeOf(job) });
 }

@@ -32,7 +32,7 @@ test("the lock file names no registry", async () => {
   assert.ok(!/"resolved"|https?:\/\/(?!(github\.com|opencollective\.com|www\.patreon\.com|tidelift\.com))[^"]*\.tgz/.test(lock));
 });
 
-test("the packed package works alone, with its types, and runs the example", { timeout: 120_000 }, async (t) => {
+test("the packed package works alone, with its types, and runs the example and what its README shows", { timeout: 120_000 }, async (t) => {
   const folder = await mkdtemp(join(tmpdir(), "pipeline-state-packed-"));
   const schema = freshSchema();
   t.after(async () => {
@@ -53,6 +53,13 @@ test("the packed package works alone, with its types, and runs the example", { t
   const env = { ...process.env, PIPELINE_STATE_URI: uri(), PIPELINE_STATE_CLICKHOUSE_SCHEMA: schema };
   const example = await run(process.execPath, ["bookmarks.js"], { cwd: folder, env });
   assert.match(example.stdout, /somebody was faster/);
+  const readme = await readFile(join(folder, "node_modules/pipeline-state/README.md"), "utf8");
+  const blocks = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block);
+  assert.ok(blocks.length >= 3);
+  for (const block of blocks) {
+    await writeFile(join(folder, "block.js"), block.replace("clickhouse://user:password@localhost:8123/analytics", uri()));
+    await run(process.execPath, ["block.js"], { cwd: folder, env });
+  }
 
   // As a program with strict types would be compiled, without any of this package's own settings.
   await copyFile(join(here, "test/types.ts"), join(folder, "types.ts"));

@@ -19,7 +19,6 @@ pub(crate) fn hostile() -> Result<PathBuf, String> {
 fn build(package: &str, file: &str) -> Result<PathBuf, String> {
     let path = workspace().join("target/components").join(file);
     let mut build = cargo(&["run", "--quiet", "--locked", "--package", "component-build"]);
-    // A profile that builds it in seconds: this machine's part is small.
     step(
         build
             .args(["--features", "component", "--", package])
