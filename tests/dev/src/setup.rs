@@ -68,9 +68,12 @@ pub(crate) fn for_tests() -> Result<(), String> {
     Ok(())
 }
 
-/// [`setup`], and Node.
+/// [`setup`], and Node, and what its tests make certificates with.
 pub(crate) fn for_node() -> Result<(), String> {
     setup()?;
+    if capture(Command::new("openssl").arg("version")).is_err() {
+        apt_install(&["openssl"])?;
+    }
     match node_version() {
         Some(version) if version >= OLDEST_NODE => return Ok(()),
         Some((major, minor)) => {
