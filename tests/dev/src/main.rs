@@ -51,7 +51,7 @@ enum Task {
         /// Formatting and tests alone
         #[arg(long)]
         quick: bool,
-        /// Passed on to `cargo test`
+        /// Passed on to `cargo test`, which is then all that is run of the tests
         #[arg(last = true)]
         args: Vec<String>,
     },
@@ -82,7 +82,9 @@ fn main() -> ExitCode {
         }),
         Task::Components => setup::setup().and_then(|()| components::plugin().map(drop)),
         Task::Node { bench } => setup::for_node().and_then(|()| node::node(bench)),
-        Task::Test { quick, args } => setup::for_tests().and_then(|()| test::test(quick, &args)),
+        Task::Test { quick, args } => setup::for_tests()
+            .and_then(|()| setup::for_node())
+            .and_then(|()| test::test(quick, &args)),
         Task::TestLong => setup::for_tests().and_then(|()| test::long()),
     };
     match result {

@@ -1,5 +1,6 @@
 //! `cargo dev test`: every check that a change must pass; `cargo dev test-long`: what takes too long for that.
 
+use crate::node;
 use crate::run::{cargo, step};
 
 pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
@@ -17,6 +18,10 @@ pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
         ]))?;
     }
     step(cargo(&["test", "--workspace", "--locked"]).args(args))?;
+    // Arguments choose among the tests of the crates, so the rest is not asked for.
+    if args.is_empty() {
+        node::node(false)?;
+    }
     if !quick {
         let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
         step(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
