@@ -55,8 +55,8 @@ enum Task {
         #[arg(last = true)]
         args: Vec<String>,
     },
-    /// Run the tests that take long: the larger searches of the model of leases, their fault test for ten minutes, and
-    /// 100,000 gets
+    /// Run the tests that take long: the larger searches of the model of leases, their fault test for ten minutes,
+    /// 100,000 gets, and the program on a million states
     TestLong,
 }
 

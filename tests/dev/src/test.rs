@@ -34,6 +34,7 @@ pub(crate) fn long() -> Result<(), String> {
     for (suite, variable, value) in [
         ("holders", "PIPELINE_STATE_HOLDERS_SECONDS", "600"),
         ("soak", "PIPELINE_STATE_SOAK_GETS", "100000"),
+        ("program_memory", "PIPELINE_STATE_MANY_STATES", "1000000"),
     ] {
         let mut test = cargo(&["test", "--locked", "--package", "pipeline-state"]);
         test.args(["--test", suite, "--", "--nocapture"]);
