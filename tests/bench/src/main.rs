@@ -5,6 +5,7 @@
 //!
 //! `--quick`, or `PIPELINE_STATE_BENCH_QUICK=1`, makes a tenth of the rounds, and 100,000 IDs where it would be a million.
 
+mod bulk;
 mod client;
 mod contended;
 mod crowd;
@@ -12,6 +13,7 @@ mod ids;
 mod leases;
 mod many;
 mod measure;
+mod meltano;
 mod native;
 mod one;
 mod plot;
@@ -85,6 +87,8 @@ async fn measure_in_turn(
 ) -> Result<(), Failure> {
     start::sandbox(stores, report, scale).await?;
     program::get(stores, report, scale).await?;
+    meltano::state(stores, report, scale).await?;
+    bulk::bulk(stores, report, scale).await?;
     ids::list(stores, report, scale).await?;
     many::read(stores, report, scale).await?;
     many::set_many(stores, report, scale).await?;

@@ -1,5 +1,6 @@
 //! The program as a whole process: `pipeline-state get`, from its start to its end.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,6 +13,10 @@ use crate::measure::{Goal, Measure, Report, Row, Series};
 use crate::scale::Scale;
 use crate::stores::{BOOKMARKS_OF_1_KB, Stores, document, id};
 
+/// What the program may take, in MB.
+pub(crate) const MOST_MEMORY: Goal = Goal::AtMost(60.0);
+pub(crate) const MEMORY: &str = "MB of memory at most";
+
 /// Beside a plain query over a connection that is open already, which is the server's time.
 pub(crate) async fn get(stores: &Stores, report: &mut Report, scale: Scale) -> Result<(), Failure> {
     let table = "program";
@@ -20,51 +25,81 @@ pub(crate) async fn get(stores: &Stores, report: &mut Report, scale: Scale) -> R
     let plain = stores.plain(table);
     let mut ours = Series::new("ours");
     let mut theirs = Series::new("plain query").at_most(Measure::Added, 25.0);
+    let get = || command(stores, table, &["get", id(7).as_str()]);
     // The first time fills the cache of compiled plugins.
     for round in 0..=scale.rounds(200) {
-        let run = async {
-            command(stores, table)?
-                .output()
-                .await
-                .map_err(Failure::from)
-        };
-        let output = match round {
+        let run = output(get()?);
+        let printed = match round {
             0 => run.await?,
             _ => ours.time(run).await?,
         };
-        let printed = String::from_utf8_lossy(&output.stdout);
         if !printed.contains(&document(7, BOOKMARKS_OF_1_KB)) {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("the program printed `{printed}` and `{errors}`").into());
+            return Err(format!("the program printed `{printed}`").into());
         }
         theirs.time(plain.get(&id(7))).await?;
     }
     let mut most = 0.0_f64;
     for _ in 0..scale.rounds(50) {
-        most = most.max(peak_memory(command(stores, table)?.spawn()?).await?);
+        most = most.max(peak_memory(get()?).await?);
     }
     report.push(
         Row::new(
             "the program: pipeline-state get, as a process",
             vec![ours, theirs],
         )
-        .figure_with("MB of memory at most", most, Goal::AtMost(60.0)),
+        .figure_with(MEMORY, most, MOST_MEMORY),
     );
     Ok(())
 }
 
-fn command(stores: &Stores, table: &str) -> Result<Command, Failure> {
+/// The program on one of the tables.
+pub(crate) fn command<S: AsRef<OsStr>>(
+    stores: &Stores,
+    table: &str,
+    args: &[S],
+) -> Result<Command, Failure> {
     let mut command = Command::new(program()?);
     let (uri, schema) = stores.target();
     command
-        .args(["get", id(7).as_str()])
+        .args(args)
         .env("PIPELINE_STATE_URI", uri)
         .env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", schema)
         .env("PIPELINE_STATE_CLICKHOUSE_TABLE", table)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stdin(Stdio::null());
     Ok(command)
+}
+
+/// What a command prints that must succeed.
+pub(crate) async fn output(mut command: Command) -> Result<String, Failure> {
+    let output = command.output().await?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?} failed: {errors}").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The most memory that a command has had which must succeed, in MB, as far as a look at it each half of a millisecond finds
+/// it. What it prints is not kept.
+pub(crate) async fn peak_memory(mut command: Command) -> Result<f64, Failure> {
+    let mut child: Child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let pid = child.id().ok_or("the program has no process ID")?;
+    let mut most = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        // It may have ended since, and tells no more then.
+        most = Memory::Peak.kib(Some(pid)).unwrap_or(most);
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    };
+    match status.success() {
+        true => Ok(most as f64 / 1024.0),
+        false => Err(format!("{command:?} failed").into()),
+    }
 }
 
 /// It is built beside this one.
@@ -79,16 +114,4 @@ fn program() -> Result<PathBuf, Failure> {
         )
         .into()),
     }
-}
-
-/// The most memory that a process has had, in MB, as far as a look at it each half of a millisecond finds it.
-async fn peak_memory(mut child: Child) -> Result<f64, Failure> {
-    let pid = child.id().ok_or("the program has no process ID")?;
-    let mut most = 0;
-    while child.try_wait()?.is_none() {
-        // It may have ended since, and tells no more then.
-        most = Memory::Peak.kib(Some(pid)).unwrap_or(most);
-        tokio::time::sleep(Duration::from_micros(500)).await;
-    }
-    Ok(most as f64 / 1024.0)
 }

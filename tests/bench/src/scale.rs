@@ -47,6 +47,14 @@ impl Scale {
         }
     }
 
+    /// How many states are exported and imported at once.
+    pub(crate) fn bulk(self) -> u64 {
+        match self.quick {
+            true => 10_000,
+            false => 100_000,
+        }
+    }
+
     /// How long writers write against one another.
     pub(crate) fn contention(self) -> Duration {
         match self.quick {

@@ -123,6 +123,15 @@ impl Stores {
             .await
     }
 
+    /// How many states there are in a table.
+    pub(crate) fn count(&self, table: &str) -> Result<u64, Failure> {
+        let table = self.quoted(table);
+        let count = self
+            .server
+            .query(&format!("SELECT count() FROM {table} FINAL"))?;
+        Ok(count.trim().parse()?)
+    }
+
     fn quoted(&self, table: &str) -> String {
         format!("`{}`.`{table}`", self.schema)
     }
