@@ -58,6 +58,15 @@ fn what_meltano_would_not_read_is_refused_and_its_own_form_is_taken() {
         assert!(message.contains(&format!("the {document} document has no `singer_state`")));
         shell.ok(&["set", document, state, "--no-validate"]);
     }
+    // As Meltano takes it, alone, where nobody looks at what it is.
+    assert_eq!(fails(&shell, &["set", "a", r#"{"x": 1}"#]).0, 2);
+    shell.ok(&["set", "alone", r#"{"x": 1}"#, "--no-validate"]);
+    assert_eq!(get(&shell, "alone"), completed(r#"{"x": 1}"#));
+    shell.ok(&["merge", "alone", r#"{"y": 2}"#, "--no-validate"]);
+    assert_eq!(
+        shell.ok(&["get", "--merged", "alone"]),
+        "{\"x\": 1, \"y\": 2}\n"
+    );
     shell.ok(&["set", "empty", "{}"]);
     shell.ok(&[
         "set",

@@ -6,6 +6,7 @@ use std::path::Path;
 use pipeline_state::{Backend, State, StateId, Version};
 
 use super::document;
+use super::document::Readable;
 use super::failure::Failure;
 use super::history;
 use super::ids;
@@ -100,6 +101,7 @@ async fn now(backend: &Backend, id: &StateId) -> Result<Side, Failure> {
 }
 
 fn file(path: &Path) -> Result<Side, Failure> {
-    let state = document::read_state(None, Some(path), document::completed)?;
+    let readable = Readable::NotNeeded;
+    let state = document::read_state(None, Some(path), document::completed, readable)?;
     Ok(side(path.display().to_string(), Some(&state)))
 }

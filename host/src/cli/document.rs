@@ -18,6 +18,23 @@ const SINGER_STATE: &str = "singer_state";
 /// Far more than any state has, and far less than what the stack bears.
 const DEEPEST: usize = 500;
 
+/// Whether a state must be one that Meltano reads, with `singer_state` at the top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readable {
+    Needed,
+    NotNeeded,
+}
+
+impl Readable {
+    /// As `--no-validate` says.
+    pub(super) fn unless(no_validate: bool) -> Readable {
+        match no_validate {
+            true => Readable::NotNeeded,
+            false => Readable::Needed,
+        }
+    }
+}
+
 /// The state that a command was given, as an argument or in a file, where `-` is stdin.
 ///
 /// Beside `{"completed": {...}, "partial": {...}}` it may be `{"singer_state": {...}}`, as for `meltano state set`: `alone` says
@@ -26,9 +43,11 @@ pub(super) fn read_state(
     text: Option<&str>,
     file: Option<&Path>,
     alone: fn(String) -> State,
+    readable: Readable,
 ) -> Result<State, Failure> {
     let from_file = file.map(read_file).transpose()?;
-    parse_state(from_file.as_deref().or(text).unwrap_or_default(), alone)
+    let text = from_file.as_deref().or(text).unwrap_or_default();
+    parse_state(text, alone, readable)
 }
 
 pub(super) fn read_file(path: &Path) -> Result<String, Failure> {
@@ -39,9 +58,18 @@ pub(super) fn read_file(path: &Path) -> Result<String, Failure> {
     read.map_err(Failure::file(path))
 }
 
-fn parse_state(text: &str, alone: fn(String) -> State) -> Result<State, Failure> {
+fn parse_state(
+    text: &str,
+    alone: fn(String) -> State,
+    readable: Readable,
+) -> Result<State, Failure> {
+    let is_alone = |object: &Object<'_>| {
+        let none_of_both = !object.has("completed") && !object.has("partial");
+        object.has(SINGER_STATE)
+            || readable == Readable::NotNeeded && none_of_both && !object.0.is_empty()
+    };
     match Object::read(text) {
-        Some(object) if object.has(SINGER_STATE) => Ok(alone(text.trim().to_owned())),
+        Some(object) if is_alone(&object) => Ok(alone(text.trim().to_owned())),
         _ => Ok(State::from_json(text)?),
     }
 }
@@ -360,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_state_is_valid_by_its_singer_state() {
-        let kind = |text: &str| Kind::of(&parse_state(text, completed).unwrap());
+        let kind = |text: &str| Kind::of(&parse_state(text, completed, Readable::Needed).unwrap());
         for (text, expected) in [
             (r#"{"completed":{"singer_state":{}}}"#, Kind::Valid),
             (r#"{"singer_state":{}}"#, Kind::Valid),

@@ -6,6 +6,7 @@ use clap::ArgGroup;
 use pipeline_state::{Backend, Error, Expectation, State, StateId, Version};
 
 use super::args::LeaseArgs;
+use super::document::Readable;
 use super::failure::Failure;
 use super::output::Output;
 use super::{document, ids};
@@ -55,6 +56,7 @@ pub(super) async fn run(
             args.state.as_deref(),
             args.input_file.as_deref(),
             document::partial,
+            Readable::unless(args.no_validate),
         )?,
     };
     if !args.no_validate {

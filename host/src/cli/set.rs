@@ -6,6 +6,7 @@ use clap::ArgGroup;
 use pipeline_state::{Backend, Expectation, State, StateId, Version};
 
 use super::args::LeaseArgs;
+use super::document::Readable;
 use super::failure::Failure;
 use super::output::Output;
 use super::{ask, document};
@@ -34,7 +35,12 @@ impl SetArgs {
     /// Bad input is told without a store.
     pub(super) fn state(&self) -> Result<State, Failure> {
         let file = self.input_file.as_deref();
-        let state = document::read_state(self.state.as_deref(), file, document::completed)?;
+        let state = document::read_state(
+            self.state.as_deref(),
+            file,
+            document::completed,
+            Readable::unless(self.no_validate),
+        )?;
         if !self.no_validate {
             document::check(&state)?;
         }
