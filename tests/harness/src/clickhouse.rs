@@ -112,7 +112,7 @@ impl Default for Wanted<'_> {
 /// Where the installation fails; the error says what is missing.
 pub fn prepare() -> Result<(), Error> {
     if given().is_none() && installed().is_none() {
-        wheel::python(workspace())?;
+        wheel::python("clickhouse")?;
     }
     Ok(())
 }
@@ -312,7 +312,7 @@ fn launch(wanted: &Wanted) -> Result<(Process, u16), Error> {
     let program = installed();
     let python = match program {
         Some(_) => PathBuf::from("python3"),
-        None => wheel::python(workspace())?,
+        None => wheel::python("clickhouse")?,
     };
     let folder = tempfile::Builder::new()
         .prefix("pipeline-state-clickhouse-")

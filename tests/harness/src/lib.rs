@@ -7,6 +7,7 @@
 //! - [`Hostile`]: a server that answers late, for ever, or wrongly.
 //! - [`Memory`]: how much of it a process has.
 //! - [`TlsFront`]: TLS in front of a server, with good certificates and bad ones.
+//! - [`wasmtime`]: a program that runs components, and knows nothing of ours.
 
 mod certificates;
 mod clickhouse;
@@ -18,6 +19,7 @@ mod message;
 mod proxy;
 mod stub;
 mod tls;
+mod wasmtime;
 mod wheel;
 mod zookeeper;
 
@@ -28,6 +30,7 @@ pub use memory::Memory;
 pub use proxy::{Faults, Proxy};
 pub use stub::{Received, Stub};
 pub use tls::TlsFront;
+pub use wasmtime::wasmtime;
 pub use zookeeper::ZooKeeper;
 
 /// A name for a database that no other test uses, also where several runs share one server.

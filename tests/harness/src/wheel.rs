@@ -1,17 +1,20 @@
-//! ClickHouse from a Python wheel, in an environment of its own below the workspace's target folder.
+//! Programs from Python wheels, each in an environment of its own below the workspace's target folder.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::clickhouse::Error;
+use crate::clickhouse::{Error, workspace};
 
-/// The environment's Python, after the wheel was installed into it if need be: half a minute the first time.
+/// The environment's Python, after the wheel was installed into it if need be: half a minute the first time for ClickHouse.
 ///
-/// The wheel is pinned by version and hash in `tests/clickhouse/requirements.txt`.
-pub(crate) fn python(workspace: &Path) -> Result<PathBuf, Error> {
-    let requirements = workspace.join("tests/clickhouse/requirements.txt");
-    let home = workspace.join("target/clickhouse");
+/// The wheel is pinned by version and hash in `tests/<name>/requirements.txt`.
+pub(crate) fn python(name: &str) -> Result<PathBuf, Error> {
+    let requirements = workspace()
+        .join("tests")
+        .join(name)
+        .join("requirements.txt");
+    let home = workspace().join("target").join(name);
     let environment = home.join("env");
     let python = environment.join("bin/python");
     let done = home.join("installed.txt");
@@ -40,7 +43,7 @@ pub(crate) fn python(workspace: &Path) -> Result<PathBuf, Error> {
             "--quiet",
             "--disable-pip-version-check",
         ])
-        // The engine is one library: what the package would like beside it is not used.
+        // What ClickHouse's package would like beside its engine is not used; wasmtime's wants nothing.
         .args([
             "--no-deps",
             "--only-binary",
@@ -53,14 +56,15 @@ pub(crate) fn python(workspace: &Path) -> Result<PathBuf, Error> {
     Ok(python)
 }
 
-fn run(command: &mut Command) -> Result<(), Error> {
+/// What the command prints.
+pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     let program = PathBuf::from(command.get_program());
     let output = command
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Error::file(&program, error))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let words = String::from_utf8_lossy(&output.stderr);
     let last = words.lines().next_back().unwrap_or("it failed");
