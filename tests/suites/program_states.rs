@@ -35,6 +35,8 @@ fn a_state_that_is_there_is_replaced_by_force_alone() {
     shell.ok(&["set", "a", ONE]);
     // What is stored already replaces nothing.
     shell.ok(&["set", "a", ONE]);
+    let printed = shell.ok(&["get", "a"]);
+    shell.ok(&["set", "a", &printed]);
     let (code, message) = fails(&shell, &["set", "a", TWO]);
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("replaces the state `a`") && message.contains("--force"));

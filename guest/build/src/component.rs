@@ -21,6 +21,8 @@ pub enum Error {
     Cargo(String),
     /// The module can't be made a component.
     Encode(String),
+    /// Components can't be put together.
+    Compose(String),
     /// A file could not be read or written.
     File(PathBuf, std::io::Error),
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Error {
             Error::Missing(missing) => missing.fmt(out),
             Error::Cargo(what) => write!(out, "{what}"),
             Error::Encode(what) => write!(out, "the module can't be made a component: {what}"),
+            Error::Compose(what) => write!(out, "the components can't be put together: {what}"),
             Error::File(path, error) => write!(out, "{}: {error}", path.display()),
         }
     }
@@ -74,7 +77,7 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
 }
 
 /// Under another name first, since others may read the file meanwhile.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&unfinished, bytes)?;
     std::fs::rename(&unfinished, path)

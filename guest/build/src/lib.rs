@@ -6,10 +6,14 @@
 
 #[cfg(feature = "component")]
 mod component;
+#[cfg(feature = "compose")]
+mod compose;
 mod toolchain;
 
 #[cfg(feature = "component")]
 pub use component::{Error, build, rerun_if_changed};
+#[cfg(feature = "compose")]
+pub use compose::compose;
 pub use toolchain::{
     Missing, TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, linker_package, rustup,
     toolchain,

@@ -1,15 +1,25 @@
 //! `component-build PACKAGE FILE`: builds a package of this workspace as a component.
+//!
+//! `component-build PLUGIN COMMAND FILE`: builds two, and puts them into one that commands a store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use component_build::Error;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [package, file] = args.as_slice() else {
-        eprintln!("usage: component-build PACKAGE FILE");
-        return ExitCode::FAILURE;
+    let done = match args.as_slice() {
+        [package, file] => build(package, file),
+        [plugin, command, file] => compose(plugin, command, file),
+        _ => {
+            eprintln!(
+                "usage: component-build PACKAGE FILE, or component-build PLUGIN COMMAND FILE"
+            );
+            return ExitCode::FAILURE;
+        }
     };
-    match build(package, Path::new(file)) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("{why}");
@@ -18,9 +28,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn build(package: &str, file: &Path) -> Result<(), String> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let built = component_build::build(package, &folder.join("build"))
-        .map_err(|error| error.to_string())?;
-    std::fs::rename(&built, file).map_err(|error| format!("{}: {error}", file.display()))
+fn build(package: &str, file: &str) -> Result<(), Error> {
+    let file = Path::new(file);
+    let built = component_build::build(package, &work(file))?;
+    std::fs::rename(&built, file).map_err(|error| Error::File(file.to_owned(), error))
+}
+
+fn compose(plugin: &str, command: &str, file: &str) -> Result<(), Error> {
+    let file = Path::new(file);
+    let plugin = component_build::build(plugin, &work(file))?;
+    let command = component_build::build(command, &work(file))?;
+    component_build::compose(&plugin, &command, file)
+}
+
+/// Where cargo works, beside the result.
+fn work(file: &Path) -> PathBuf {
+    file.parent().unwrap_or(Path::new(".")).join("build")
 }

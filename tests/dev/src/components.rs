@@ -8,20 +8,29 @@ use crate::run::{cargo, step};
 
 /// The ClickHouse plugin.
 pub(crate) fn plugin() -> Result<PathBuf, String> {
-    build("pipeline-state-clickhouse", "clickhouse.wasm")
+    build(&["pipeline-state-clickhouse"], "clickhouse.wasm")
 }
 
 /// The plugin of the tests that means harm.
 pub(crate) fn hostile() -> Result<PathBuf, String> {
-    build("hostile-plugin", "hostile.wasm")
+    build(&["hostile-plugin"], "hostile.wasm")
 }
 
-fn build(package: &str, file: &str) -> Result<PathBuf, String> {
+/// The ClickHouse plugin with the commands around it.
+pub(crate) fn command() -> Result<PathBuf, String> {
+    build(
+        &["pipeline-state-clickhouse", "pipeline-state-command"],
+        "pipeline-state-clickhouse.wasm",
+    )
+}
+
+fn build(packages: &[&str], file: &str) -> Result<PathBuf, String> {
     let path = workspace().join("target/components").join(file);
     let mut build = cargo(&["run", "--quiet", "--locked", "--package", "component-build"]);
     step(
         build
-            .args(["--features", "component", "--", package])
+            .args(["--features", "compose", "--"])
+            .args(packages)
             .arg(&path),
     )?;
     Ok(path)
