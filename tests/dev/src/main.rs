@@ -38,8 +38,11 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
-    /// Build the plugin as a file for other hosts: target/components/clickhouse.wasm
+    /// Build the plugin as a file for other hosts, target/components/clickhouse.wasm, and with commands in it for `wasmtime run`,
+    /// pipeline-state-clickhouse.wasm
     Components,
+    /// Run both of these with the wasmtime program against a real ClickHouse: every function and every command
+    Smoke,
     /// Build the npm package of `host/node`, run its tests against a real ClickHouse, and its example
     Node {
         /// Measure too what a call costs, side by side with a plain request
@@ -80,7 +83,11 @@ fn main() -> ExitCode {
                 run::cargo(&["run", "--release", "--locked", "--package", "bench", "--"]);
             run::step(bench.args(quick.then_some("--quick")))
         }),
-        Task::Components => setup::setup().and_then(|()| components::plugin().map(drop)),
+        Task::Components => setup::setup().and_then(|()| {
+            components::plugin()?;
+            components::command().map(drop)
+        }),
+        Task::Smoke => setup::for_smoke().and_then(|()| test::smoke()),
         Task::Node { bench } => setup::for_node().and_then(|()| node::node(bench)),
         Task::Test { quick, args } => setup::for_tests()
             .and_then(|()| setup::for_node())

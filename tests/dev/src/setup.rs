@@ -53,9 +53,19 @@ pub(crate) fn setup() -> Result<(), String> {
     .map_err(|error| error.to_string())
 }
 
-/// [`setup`], and what some tests need beside that.
-pub(crate) fn for_tests() -> Result<(), String> {
+/// [`setup`], and another host for components.
+pub(crate) fn for_smoke() -> Result<(), String> {
     setup()?;
+    println!("wasmtime: preparing one for tests, unless a new one is on the PATH");
+    match harness::wasmtime() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// [`for_smoke`], and what some tests need beside that.
+pub(crate) fn for_tests() -> Result<(), String> {
+    for_smoke()?;
     if ZooKeeper::is_installed() {
         println!("ZooKeeper: this machine has one for tests");
         return Ok(());

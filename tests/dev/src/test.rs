@@ -1,4 +1,5 @@
-//! `cargo dev test`: every check that a change must pass; `cargo dev test-long`: what takes too long for that.
+//! `cargo dev test`: every check that a change must pass; `cargo dev smoke`: a part of it; `cargo dev test-long`: what takes too long for
+//! that.
 
 use crate::node;
 use crate::run::{cargo, step};
@@ -28,6 +29,18 @@ pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
     }
     println!("\nEvery check has passed.");
     Ok(())
+}
+
+pub(crate) fn smoke() -> Result<(), String> {
+    let package = "pipeline-state-command";
+    step(&mut cargo(&[
+        "test",
+        "--locked",
+        "--package",
+        package,
+        "--test",
+        "smoke",
+    ]))
 }
 
 pub(crate) fn long() -> Result<(), String> {
