@@ -10,6 +10,7 @@
 
 mod commands;
 mod invoke;
+mod readme;
 
 use std::io::Write;
 use std::path::PathBuf;
