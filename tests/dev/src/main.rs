@@ -4,6 +4,7 @@ mod clickhouse;
 mod components;
 mod demo;
 mod node;
+mod python;
 mod run;
 mod setup;
 mod test;
@@ -49,6 +50,13 @@ enum Task {
         #[arg(long)]
         bench: bool,
     },
+    /// Build the Python package of `host/python`, check it, run its tests against a real ClickHouse and in a real Meltano
+    /// project, and its example
+    Python {
+        /// Measure too what a first get and each further one cost
+        #[arg(long)]
+        bench: bool,
+    },
     /// Run every check: formatting, lints, tests, documentation
     Test {
         /// Formatting and tests alone
@@ -89,6 +97,7 @@ fn main() -> ExitCode {
         }),
         Task::Smoke => setup::for_smoke().and_then(|()| test::smoke()),
         Task::Node { bench } => setup::for_node().and_then(|()| node::node(bench)),
+        Task::Python { bench } => setup::setup().and_then(|()| python::python(bench)),
         Task::Test { quick, args } => setup::for_tests()
             .and_then(|()| setup::for_node())
             .and_then(|()| test::test(quick, &args)),

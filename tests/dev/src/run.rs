@@ -18,15 +18,19 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     // cargo names itself to what it runs.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(args).current_dir(workspace());
-    // `cargo run` describes this tool to it in variables that build scripts of others watch (ring's, for one):
-    // with them, each change between `cargo dev` and a plain cargo would build those crates again.
+    forget_this_tool(&mut cargo);
+    cargo
+}
+
+/// `cargo run` describes this tool to it in variables that build scripts of others watch (ring's, for one): with them, each
+/// change between `cargo dev` and a plain cargo would build those crates again.
+pub(crate) fn forget_this_tool(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(&name);
+            command.env_remove(&name);
         }
     }
-    cargo
 }
 
 /// Shows a command, runs it with its output left to the terminal, and says how long it took.

@@ -2,6 +2,7 @@
 //! that.
 
 use crate::node;
+use crate::python;
 use crate::run::{cargo, step};
 
 pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
@@ -22,6 +23,7 @@ pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
     // Arguments choose among the tests of the crates, so the rest is not asked for.
     if args.is_empty() {
         node::node(false)?;
+        python::python(false)?;
     }
     if !quick {
         let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);

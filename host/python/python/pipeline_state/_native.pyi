@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Literal, TypeAlias, TypedDict, final
 
+__all__ = ["Backend", "Lease", "Plugins"]
+
 _Documents: TypeAlias = tuple[str | None, str | None]
 _Entry: TypeAlias = tuple[str, _Documents, int, int]
 _Holder: TypeAlias = tuple[str, str, str, int, int, int]
 _Expect: TypeAlias = Literal["any", "absent"] | int
 _Setting: TypeAlias = tuple[str, Literal["text", "integer", "boolean"], str | None, str, str | None, bool, str]
 
-class Options(TypedDict):
+class _Options(TypedDict):
     embedded: bool
     directories: list[Path]
     files: list[tuple[Path, str | None]]
@@ -27,7 +29,7 @@ class Options(TypedDict):
 
 @final
 class Plugins:
-    def __new__(cls, options: Options) -> Plugins: ...
+    def __new__(cls, options: _Options) -> Plugins: ...
     def open(self, uri: str, settings: list[tuple[str, str]], environment: bool) -> Backend: ...
     def served(
         self,

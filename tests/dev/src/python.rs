@@ -1,0 +1,155 @@
+//! `cargo dev python`: the Python package, from a wheel to a real Meltano project.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
+
+use crate::run::{capture, forget_this_tool, step};
+
+/// What `requires-python` in `pyproject.toml` says.
+const OLDEST: (u32, u32) = (3, 10);
+const PIP_INSTALL: [&str; 4] = [
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--no-warn-script-location",
+];
+/// Where the tests find a tap and a target, each in an environment of its own, as Meltano has them.
+const PLUGINS_VARIABLE: &str = "PIPELINE_STATE_TEST_PLUGINS";
+
+pub(crate) fn python(bench: bool) -> Result<(), String> {
+    new_enough()?;
+    let package = workspace().join("host/python");
+    let home = workspace().join("target/python");
+    let env = Environment {
+        bin: home.join("env/bin"),
+    };
+    filled(&env, &env, &package.join("tests/requirements.txt"))?;
+    for plugin in ["tap", "target"] {
+        let other = Environment {
+            bin: home.join("plugins").join(plugin).join("bin"),
+        };
+        let requirements = package.join(format!("tests/meltano/{plugin}.txt"));
+        filled(&other, &env, &requirements)?;
+    }
+    install(&env, &package, &home.join("wheels"))?;
+
+    let run = |program: &str, args: &[&str]| {
+        let mut command = env.program(program);
+        command.args(args).current_dir(&package);
+        command
+    };
+    step(&mut run("ruff", &["check"]))?;
+    step(&mut run("ruff", &["format", "--check"]))?;
+    step(&mut run("mypy", &[]))?;
+    step(&mut run("stubtest", &["pipeline_state._native"]))?;
+
+    let server = ClickHouse::start().map_err(|error| error.to_string())?;
+    let given = server.uri("").replacen("clickhouse://", "http://", 1);
+    let mut tests = run("pytest", &["--quiet"]);
+    tests.env(GIVEN_VARIABLE, given.trim_end_matches('/'));
+    step(tests.env(PLUGINS_VARIABLE, home.join("plugins")))?;
+
+    // Databases of their own, since the server may be the user's.
+    let schema = harness::fresh_name("pipeline_state_python");
+    let script = |script: &str| {
+        step(
+            run("python", &[script])
+                .env("PIPELINE_STATE_URI", server.uri("default"))
+                .env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", &schema),
+        )
+    };
+    let done = script("examples/bookmarks.py").and_then(|()| match bench {
+        true => script("bench.py"),
+        false => Ok(()),
+    });
+    server
+        .query(&format!("DROP DATABASE IF EXISTS {schema}"))
+        .map_err(|error| error.to_string())?;
+    done
+}
+
+fn new_enough() -> Result<(), String> {
+    let asked = capture(Command::new("python3").arg("--version"))?.stdout;
+    let mut numbers = asked.trim().trim_start_matches("Python ").split('.');
+    let mut number = || numbers.next().and_then(|number| number.parse().ok());
+    match (number(), number()) {
+        (Some(major), Some(minor)) if (major, minor) >= OLDEST => Ok(()),
+        _ => Err(format!(
+            "`python3` is {}; the Python package wants {}.{} or later",
+            asked.trim(),
+            OLDEST.0,
+            OLDEST.1
+        )),
+    }
+}
+
+/// An environment of Python.
+struct Environment {
+    bin: PathBuf,
+}
+
+impl Environment {
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.bin.join(name));
+        // As if it were activated: Meltano and maturin look for other programs.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut all = OsString::from(&self.bin);
+        all.push(":");
+        all.push(path);
+        command.env("PATH", all);
+        if let Some(environment) = self.bin.parent() {
+            command.env("VIRTUAL_ENV", environment);
+        }
+        command
+    }
+}
+
+/// Makes an environment with what `requirements` pins by version and hash, anew where that has changed. `pip` is the one whose
+/// pip does it.
+fn filled(environment: &Environment, pip: &Environment, requirements: &Path) -> Result<(), String> {
+    let wanted = fs::read_to_string(requirements)
+        .map_err(|error| format!("{}: {error}", requirements.display()))?;
+    let done = environment.bin.join("installed.txt");
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    let home = environment.bin.with_file_name("");
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv", "--clear"]);
+    if environment.bin != pip.bin {
+        venv.arg("--without-pip");
+    }
+    step(venv.arg(&home))?;
+    let mut install = pip.program("python");
+    install.args(["-m", "pip", "--python"]).arg(&home);
+    install.args(PIP_INSTALL);
+    install.args(["--only-binary", ":all:", "--require-hashes", "-r"]);
+    step(install.arg(requirements))?;
+    fs::write(&done, wanted).map_err(|error| format!("{}: {error}", done.display()))
+}
+
+/// Builds the wheel as everybody else would, only without optimizing, so that it shares what is built already.
+fn install(environment: &Environment, package: &Path, wheels: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
+    if wheels.exists() {
+        fs::remove_dir_all(wheels).map_err(failed)?;
+    }
+    let mut maturin = environment.program("maturin");
+    maturin.args(["build", "--quiet", "--profile", "dev", "--locked", "--out"]);
+    forget_this_tool(&mut maturin);
+    step(maturin.arg(wheels).current_dir(package))?;
+    let built = fs::read_dir(wheels).map_err(failed)?.next();
+    let wheel = built
+        .ok_or_else(|| format!("{}: there is no wheel", wheels.display()))?
+        .map_err(failed)?
+        .path();
+    // Its dependencies are among the requirements.
+    let mut pip = environment.program("python");
+    pip.args(["-m", "pip"]).args(PIP_INSTALL);
+    pip.args(["--no-deps", "--no-index", "--force-reinstall"]);
+    step(pip.arg(wheel))
+}
