@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 
 import pipeline_state
-from meltano_state_backend_pipeline_state.manager import Manager
+from meltano_state_backend_pipeline_state.manager import PipelineStateManager
 
 _GIVEN = "PIPELINE_STATE_TEST_CLICKHOUSE"
 
@@ -68,8 +68,8 @@ class Place:
     def store(self, **settings: object) -> pipeline_state.Store:
         return pipeline_state.open(self.uri, {"schema": self.schema, **settings})
 
-    def manager(self, **settings: Any) -> Manager:
-        return Manager(uri=self.uri, schema=self.schema, **settings)
+    def manager(self, **settings: Any) -> PipelineStateManager:
+        return PipelineStateManager(uri=self.uri, schema=self.schema, **settings)
 
     def sql(self, statement: str, **parameters: str) -> str:
         """Runs a statement in which `{table}` is the table of this place."""
@@ -87,5 +87,5 @@ def store(place: Place) -> pipeline_state.Store:
 
 
 @pytest.fixture
-def manager(place: Place) -> Manager:
+def manager(place: Place) -> PipelineStateManager:
     return place.manager()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 
 import pytest
+from meltano.core.error import MeltanoError
 from meltano.core.state_store.base import (
     MeltanoState,
     MissingStateBackendSettingsError,
@@ -19,8 +20,8 @@ from meltano.core.state_store.base import (
 
 from conftest import Place
 from meltano_state_backend_pipeline_state import manager as module
-from meltano_state_backend_pipeline_state.manager import Manager
-from pipeline_state import PipelineStateError, Plugins
+from meltano_state_backend_pipeline_state.manager import PipelineStateManager, StateBackendError
+from pipeline_state import PipelineStateError, Plugins, UnavailableError
 
 ID = "dev:tap-a-to-target-b"
 
@@ -45,27 +46,34 @@ def test_meltano_finds_it_and_all_its_settings() -> None:
         assert known.value is None
         assert [variable.key for variable in known.env_vars(["meltano"])] == [setting.env]
     (backend,) = entry_points(group="meltano.state_backends", name="clickhouse")
-    assert backend.load() is Manager
+    assert backend.load() is PipelineStateManager
 
 
 def test_what_is_missing_is_told_when_it_is_made() -> None:
     with pytest.raises(MissingStateBackendSettingsError, match="user is required"):
-        Manager(uri="clickhouse://localhost/db")
+        PipelineStateManager(uri="clickhouse://localhost/db")
     with pytest.raises(MissingStateBackendSettingsError, match="database is required"):
-        Manager(uri="clickhouse://u@localhost")
+        PipelineStateManager(uri="clickhouse://u@localhost")
     with pytest.raises(UnsupportedStateBackendURIError, match="clickhouse"):
-        Manager(uri="redis://localhost")
-    with pytest.raises(PipelineStateError, match="port"):
-        Manager(uri="clickhouse://u@localhost/db", port="http")
+        PipelineStateManager(uri="redis://localhost")
+    with pytest.raises(StateBackendError, match="port"):
+        PipelineStateManager(uri="clickhouse://u@localhost/db", port="http")
+
+
+def test_errors_are_what_meltano_shows_without_a_trace() -> None:
+    with pytest.raises(MeltanoError) as refused:
+        PipelineStateManager(uri="clickhouse://u:sekret@127.0.0.1:1/db", request_timeout=1).get(ID)
+    assert str(refused.value).startswith("nothing listens at http://127.0.0.1:1; ")
+    assert isinstance(refused.value.__cause__, UnavailableError)
 
 
 def test_making_it_sends_nothing() -> None:
     # Nobody listens there.
-    Manager(uri="clickhouse://u:p@127.0.0.1:1/db")
+    PipelineStateManager(uri="clickhouse://u:p@127.0.0.1:1/db")
 
 
 def test_it_takes_all_that_meltano_hands_on(place: Place) -> None:
-    manager = Manager(
+    manager = PipelineStateManager(
         uri="clickhouse://",
         host=place.server.address.split(":")[0],
         port=int(place.server.address.split(":")[1]),
@@ -85,7 +93,7 @@ def test_it_takes_all_that_meltano_hands_on(place: Place) -> None:
     assert manager.label == "ClickHouse"
 
 
-def test_set_get_delete(manager: Manager) -> None:
+def test_set_get_delete(manager: PipelineStateManager) -> None:
     assert manager.get(ID) is None
     state = MeltanoState(ID, partial_state={"b": [1, None]}, completed_state={"singer_state": {"é": 2**70}})
     manager.set(state)
@@ -97,7 +105,7 @@ def test_set_get_delete(manager: Manager) -> None:
     assert manager.get(ID) is None
 
 
-def test_update_merges_what_is_partial_and_replaces_by_what_is_complete(manager: Manager) -> None:
+def test_update_merges_what_is_partial_and_replaces_by_what_is_complete(manager: PipelineStateManager) -> None:
     manager.update(partial(a={"x": 1}))
     manager.update(partial(a={"y": 2}, b=[3]))
     assert manager.get(ID) == MeltanoState(
@@ -109,7 +117,7 @@ def test_update_merges_what_is_partial_and_replaces_by_what_is_complete(manager:
     assert manager.get(ID) is None
 
 
-def test_all_at_once(manager: Manager) -> None:
+def test_all_at_once(manager: PipelineStateManager) -> None:
     states = [
         MeltanoState(f"dev:{number:04}", completed_state={"n": number}, partial_state={}) for number in range(1001)
     ]
@@ -122,7 +130,7 @@ def test_all_at_once(manager: Manager) -> None:
     assert manager.get_state_ids() == []
 
 
-def test_large_states_go_in_more_than_one_request(manager: Manager) -> None:
+def test_large_states_go_in_more_than_one_request(manager: PipelineStateManager) -> None:
     large = {"x": "x" * 9_000_000}
     assert manager.set_all(MeltanoState(state_id, completed_state=large) for state_id in "abc") == 3
     assert manager.get_state_ids() == ["a", "b", "c"]
@@ -132,8 +140,9 @@ def test_a_lock_keeps_others_out_and_lets_its_holder_write(place: Place, monkeyp
     monkeypatch.setattr(module, "_LONGEST_WAIT", 0.3)
     manager, other = place.manager(), place.manager()
     with manager.acquire_lock(ID, retry_seconds=1):
-        with pytest.raises(StateIDLockedError, match=f"process {os.getpid()}"):
+        with pytest.raises(StateIDLockedError, match=f"process {os.getpid()}") as refused:
             other.update(partial(b=1))
+        assert isinstance(refused.value, MeltanoError)
         with pytest.raises(StateIDLockedError), other.acquire_lock(ID, retry_seconds=1):
             pass
         manager.update(partial(a=1))
@@ -185,7 +194,8 @@ def test_an_error_under_a_lock_is_raised_as_it_is_and_the_lock_is_free(place: Pl
 
 
 def test_without_leases_updates_are_exact_all_the_same(place: Place) -> None:
-    for manager in (place.manager(lock="none"), Manager(uri=f"{place.uri}?lock=none", schema=place.schema)):
+    by_uri = PipelineStateManager(uri=f"{place.uri}?lock=none", schema=place.schema)
+    for manager in (place.manager(lock="none"), by_uri):
         manager.update(partial(a=1))
         manager.clear(ID)
     with pytest.raises(PipelineStateError, match="lock"):
@@ -208,7 +218,7 @@ def test_under_lock_run_its_lease_is_used(place: Place, monkeypatch: pytest.Monk
     assert manager.get(ID) == MeltanoState(ID, partial_state={"singer_state": {"a": 3}}, completed_state={})
 
 
-def test_threads_may_share_one(manager: Manager) -> None:
+def test_threads_may_share_one(manager: PipelineStateManager) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: manager.update(partial(**{f"k{number}": number})), range(12)))
     state = manager.get(ID)
@@ -218,8 +228,8 @@ def test_threads_may_share_one(manager: Manager) -> None:
 
 def test_nothing_that_is_logged_or_shown_holds_the_password(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    manager = Manager(uri=f"clickhouse://{place.server.user}:wrong-sekret@{place.server.address}/default")
-    with pytest.raises(PipelineStateError) as refused:
+    manager = PipelineStateManager(uri=f"clickhouse://{place.server.user}:wrong-sekret@{place.server.address}/default")
+    with pytest.raises(StateBackendError) as refused:
         manager.get(ID)
     shown = f"{manager!r} {vars(manager)} {refused.value!r} {refused.value.__cause__!r} {caplog.text}"
     assert "sekret" not in shown

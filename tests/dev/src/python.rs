@@ -127,7 +127,9 @@ fn filled(environment: &Environment, pip: &Environment, requirements: &Path) -> 
     let mut install = pip.program("python");
     install.args(["-m", "pip", "--python"]).arg(&home);
     install.args(PIP_INSTALL);
-    install.args(["--only-binary", ":all:", "--require-hashes", "-r"]);
+    // All of them are listed, and of the tap one is newer than it says that it wants.
+    install.args(["--no-deps", "--only-binary", ":all:"]);
+    install.args(["--require-hashes", "-r"]);
     step(install.arg(requirements))?;
     fs::write(&done, wanted).map_err(|error| format!("{}: {error}", done.display()))
 }

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from meltano.core.error import MeltanoError
 from meltano.core.state_store.base import (
     MeltanoState,
     MissingStateBackendSettingsError,
@@ -73,14 +74,14 @@ _held: ContextVar[Mapping[tuple[int, str], Store]] = ContextVar("held", default=
 """The stores through which the locks that this thread or task holds let it write. Never changed, but replaced."""
 
 
-class Manager(StateStoreManager):
+class PipelineStateManager(StateStoreManager):
     """Keeps Meltano's state in ClickHouse. Threads may share one.
 
     It takes what `meltano-state-backend-clickhouse` takes, over the same tables, and the settings of the plugin. A
     lock is a lease: it is renewed in the background, and what is written after it was lost is refused by the server.
 
     >>> from meltano.core.state_store import MeltanoState
-    >>> manager = Manager(uri=uri)  # clickhouse://user:password@localhost:8123/analytics
+    >>> manager = PipelineStateManager(uri=uri)  # clickhouse://user:password@localhost:8123/analytics
     >>> manager.update(MeltanoState("dev:tap-a-to-target-b", partial_state={"singer_state": {"a": 1}}))
     >>> manager.update(MeltanoState("dev:tap-a-to-target-b", partial_state={"singer_state": {"b": 2}}))
     >>> manager.get("dev:tap-a-to-target-b").partial_state
@@ -200,17 +201,39 @@ def _plugins(process: int) -> Plugins:
     return Plugins.from_environment()
 
 
+class StateBackendError(MeltanoError):
+    """What went wrong, in Meltano's words: it shows users the text alone. `__cause__` is the `PipelineStateError`."""
+
+    def __init__(self, cause: PipelineStateError) -> None:
+        """Take the text: what is wrong, and what to do about it."""
+        super().__init__(str(cause))
+
+
+class LockedStateError(StateBackendError, StateIDLockedError):
+    """Somebody else holds the lock, or the lock under which something was to be written is lost."""
+
+
+class MissingSettingsError(StateBackendError, MissingStateBackendSettingsError):
+    """A setting that has no default is missing."""
+
+
+class UnsupportedURIError(StateBackendError, UnsupportedStateBackendURIError):
+    """The URI is of another scheme."""
+
+
 @contextmanager
 def _meltanos_errors() -> Generator[None]:
-    """Raises Meltano's exceptions where it has one. All others say what to do themselves."""
+    """Raises what Meltano knows."""
     try:
         yield
     except LockedError as error:
-        raise StateIDLockedError(str(error)) from error
+        raise LockedStateError(error) from error
     except MissingSettingError as error:
-        raise MissingStateBackendSettingsError(str(error)) from error
+        raise MissingSettingsError(error) from error
     except UnknownSchemeError as error:
-        raise UnsupportedStateBackendURIError(str(error)) from error
+        raise UnsupportedURIError(error) from error
+    except PipelineStateError as error:
+        raise StateBackendError(error) from error
 
 
 def _ours(state: MeltanoState) -> State:
@@ -261,4 +284,10 @@ def _owner() -> str:
     return f"meltano on {platform.node()}, process {os.getpid()}"[:200]
 
 
-__all__ = ["Manager", "PipelineStateError"]
+__all__ = [
+    "LockedStateError",
+    "MissingSettingsError",
+    "PipelineStateManager",
+    "StateBackendError",
+    "UnsupportedURIError",
+]
