@@ -447,8 +447,8 @@ impl Store {
 
 fn read(source: &Source, alone: Alone, write: Write) -> Result<Documents, Failure> {
     let state = match source {
-        Source::Text(text) => Documents::read(text, alone)?,
-        Source::Stdin => Documents::read(&streams::read()?, alone)?,
+        Source::Text(text) => Documents::read(text, alone, write.no_validate)?,
+        Source::Stdin => Documents::read(&streams::read()?, alone, write.no_validate)?,
     };
     if !write.no_validate {
         state.check()?;

@@ -38,10 +38,18 @@ struct Members<'a> {
 }
 
 impl Documents {
-    /// Reads `{"completed": {...}, "partial": {...}}`, where either may be missing, or one document.
-    pub(crate) fn read(text: &str, alone: Alone) -> Result<Documents, Failure> {
+    /// Reads `{"completed": {...}, "partial": {...}}`, where either may be missing, or one document: any object, where it need not
+    /// be one that Meltano reads.
+    pub(crate) fn read(text: &str, alone: Alone, no_validate: bool) -> Result<Documents, Failure> {
         let text = text.trim();
-        if has_singer_state(text) {
+        let is_alone = |members: Option<BTreeMap<String, &RawValue>>| {
+            members.is_some_and(|members| {
+                let has = |name| members.contains_key(name);
+                let none_of_both = !has("completed") && !has("partial");
+                has(SINGER_STATE) || no_validate && none_of_both && !members.is_empty()
+            })
+        };
+        if is_alone(members(text)) {
             let document = Some(text.to_owned());
             return Ok(match alone {
                 Alone::Completed => Documents {
@@ -149,9 +157,13 @@ pub(crate) fn is_empty(document: Option<&str>) -> bool {
     })
 }
 
+/// None where it is no object.
+fn members(document: &str) -> Option<BTreeMap<String, &RawValue>> {
+    serde_json::from_str(document).ok()
+}
+
 fn has_singer_state(document: &str) -> bool {
-    serde_json::from_str::<BTreeMap<String, &RawValue>>(document)
-        .is_ok_and(|members| members.contains_key(SINGER_STATE))
+    members(document).is_some_and(|members| members.contains_key(SINGER_STATE))
 }
 
 fn object(name: &str, document: Option<&RawValue>) -> Result<Option<String>, Failure> {
@@ -174,7 +186,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Documents {
-        Documents::read(text, Alone::Completed).unwrap()
+        Documents::read(text, Alone::Completed, false).unwrap()
     }
 
     #[test]
@@ -204,8 +216,15 @@ mod tests {
         let text = r#" {"singer_state": {"a": 1.0}} "#;
         let document = Some(text.trim().to_owned());
         assert_eq!(read(text).completed, document);
-        let partial = Documents::read(text, Alone::Partial).unwrap();
+        let partial = Documents::read(text, Alone::Partial, false).unwrap();
         assert_eq!((partial.completed, partial.partial), (None, document));
+
+        let other = r#"{"x": 1}"#;
+        assert!(Documents::read(other, Alone::Completed, false).is_err());
+        let taken = Documents::read(other, Alone::Completed, true).unwrap();
+        assert_eq!(taken.completed.as_deref(), Some(other));
+        let both = Documents::read(r#"{"partial": {"x": 1}}"#, Alone::Completed, true).unwrap();
+        assert_eq!(both.completed, None);
     }
 
     #[test]
@@ -236,7 +255,9 @@ mod tests {
             r#"{"partial":"{}"}"#,
             r#"{"completed":{}} x"#,
         ] {
-            let line = Documents::read(text, Alone::Completed).unwrap_err().line();
+            let line = Documents::read(text, Alone::Completed, false)
+                .unwrap_err()
+                .line();
             assert!(line.starts_with("error: not a state: "), "{text}: {line}");
             assert!(line.contains("singer_state"), "{text}: {line}");
         }

@@ -89,6 +89,7 @@ fn main() -> ExitCode {
             run::step(run::cargo(&["build"]).args(built))?;
             let mut bench =
                 run::cargo(&["run", "--release", "--locked", "--package", "bench", "--"]);
+            bench.env("PIPELINE_STATE_BENCH_MELTANO", python::meltano()?);
             run::step(bench.args(quick.then_some("--quick")))
         }),
         Task::Components => setup::setup().and_then(|()| {

@@ -21,13 +21,9 @@ const PIP_INSTALL: [&str; 4] = [
 const PLUGINS_VARIABLE: &str = "PIPELINE_STATE_TEST_PLUGINS";
 
 pub(crate) fn python(bench: bool) -> Result<(), String> {
-    new_enough()?;
-    let package = workspace().join("host/python");
-    let home = workspace().join("target/python");
-    let env = Environment {
-        bin: home.join("env/bin"),
-    };
-    filled(&env, &env, &package.join("tests/requirements.txt"))?;
+    let package = package();
+    let home = home();
+    let env = environment()?;
     for plugin in ["tap", "target"] {
         let other = Environment {
             bin: home.join("plugins").join(plugin).join("bin"),
@@ -70,6 +66,30 @@ pub(crate) fn python(bench: bool) -> Result<(), String> {
         .query(&format!("DROP DATABASE IF EXISTS {schema}"))
         .map_err(|error| error.to_string())?;
     done
+}
+
+/// Meltano's program, which is installed for the tests.
+pub(crate) fn meltano() -> Result<PathBuf, String> {
+    Ok(environment()?.bin.join("meltano"))
+}
+
+fn package() -> PathBuf {
+    workspace().join("host/python")
+}
+
+/// Where everything is installed.
+fn home() -> PathBuf {
+    workspace().join("target/python")
+}
+
+/// The environment of the tests.
+fn environment() -> Result<Environment, String> {
+    new_enough()?;
+    let env = Environment {
+        bin: home().join("env/bin"),
+    };
+    filled(&env, &env, &package().join("tests/requirements.txt"))?;
+    Ok(env)
 }
 
 fn new_enough() -> Result<(), String> {
