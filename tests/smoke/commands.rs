@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::{Output, Schema, components, server, wasmtime};
+use crate::{Output, Schema, command, components, server, wasmtime};
 
 const STATE: &str =
     r#"{"completed": {"singer_state": {"n": 18446744073709551617}}, "partial": {}}"#;
@@ -297,6 +297,20 @@ fn what_goes_wrong_has_its_code_and_no_password() {
     ] {
         assert!(store.fails(line, 2).contains(words));
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stream_that_fails_is_told_in_one_line() {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let component = components().command.to_str().unwrap();
+    let help = command(&[component, "--help"])
+        .stdout(full.unwrap())
+        .output();
+    let help = help.unwrap();
+    let told = String::from_utf8(help.stderr).unwrap();
+    assert_eq!(help.status.code(), Some(1));
+    assert_eq!(told, "error: No space left on device (os error 28)\n");
 }
 
 #[test]

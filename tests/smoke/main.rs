@@ -54,10 +54,15 @@ struct Output {
 }
 
 /// `wasmtime run -S http`, and more arguments.
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(harness::wasmtime().expect("there is a wasmtime"));
+    command.args(["run", "-S", "http"]).args(args);
+    command
+}
+
+/// Runs that to its end.
 fn wasmtime(args: &[&str], variables: &[(&str, &str)], stdin: &str) -> Output {
-    let mut child = Command::new(harness::wasmtime().expect("there is a wasmtime"))
-        .args(["run", "-S", "http"])
-        .args(args)
+    let mut child = command(args)
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,6 +1,7 @@
 //! The three streams of a command.
 
 use crate::bindings::wasi::cli::{stderr, stdin, stdout};
+use crate::bindings::wasi::io::error::Error;
 use crate::bindings::wasi::io::streams::{OutputStream, StreamError};
 use crate::failure::{Code, Failure, plain};
 
@@ -41,7 +42,7 @@ impl Output {
         write(&self.out, text).map_err(|error| match error {
             StreamError::Closed => End::Closed,
             StreamError::LastOperationFailed(error) => {
-                End::Failed(Failure::new(Code::Failed, error.to_debug_string()))
+                End::Failed(Failure::new(Code::Failed, reason(&error)))
             }
         })
     }
@@ -74,6 +75,12 @@ impl Output {
     }
 }
 
+/// Runtimes add to it where in themselves it happened.
+fn reason(error: &Error) -> String {
+    let text = error.to_debug_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
 /// A line on stderr. Where that is closed there is nobody to tell.
 pub(crate) fn tell(line: &str) {
     let _ = write(&stderr::get_stderr(), &format!("{line}\n"));
@@ -96,7 +103,7 @@ pub(crate) fn read() -> Result<String, Failure> {
             Err(StreamError::LastOperationFailed(error)) => {
                 return Err(Failure::new(
                     Code::Failed,
-                    format!("stdin: {}", error.to_debug_string()),
+                    format!("stdin: {}", reason(&error)),
                 ));
             }
         }
