@@ -1,4 +1,4 @@
-"""The program `pipeline-state` beside `meltano state`: what one writes the other reads, and where they differ they mean to."""
+"""The program `pipeline-state` beside `meltano state`: each reads what the other wrote, or differs on purpose."""
 
 from __future__ import annotations
 

@@ -7,18 +7,22 @@ use std::process::Command;
 
 use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
 
-use crate::run::{capture, forget_this_tool, step};
+use crate::run::{capture, cargo, forget_this_tool, step};
 
 /// What `requires-python` in `pyproject.toml` says.
 const OLDEST: (u32, u32) = (3, 10);
-const PIP_INSTALL: [&str; 4] = [
+const PIP_INSTALL: [&str; 5] = [
     "install",
     "--quiet",
     "--disable-pip-version-check",
     "--no-warn-script-location",
+    "--no-compile",
 ];
 /// Where the tests find a tap and a target, each in an environment of its own, as Meltano has them.
 const PLUGINS_VARIABLE: &str = "PIPELINE_STATE_TEST_PLUGINS";
+
+/// Where they find the program, to hold against Meltano's commands.
+const PROGRAM_VARIABLE: &str = "PIPELINE_STATE_TEST_PROGRAM";
 
 pub(crate) fn python(bench: bool) -> Result<(), String> {
     let package = package();
@@ -31,6 +35,7 @@ pub(crate) fn python(bench: bool) -> Result<(), String> {
         let requirements = package.join(format!("tests/meltano/{plugin}.txt"));
         filled(&other, &env, &requirements)?;
     }
+    step(&mut cargo(&["build", "--locked"]))?;
     install(&env, &package, &home.join("wheels"))?;
 
     let run = |program: &str, args: &[&str]| {
@@ -45,9 +50,14 @@ pub(crate) fn python(bench: bool) -> Result<(), String> {
 
     let server = ClickHouse::start().map_err(|error| error.to_string())?;
     let given = server.uri("").replacen("clickhouse://", "http://", 1);
-    let mut tests = run("pytest", &["--quiet"]);
+    let mut tests = run("pytest", &["--quiet", "--numprocesses", "auto"]);
     tests.env(GIVEN_VARIABLE, given.trim_end_matches('/'));
-    step(tests.env(PLUGINS_VARIABLE, home.join("plugins")))?;
+    tests.env(PLUGINS_VARIABLE, home.join("plugins"));
+    tests.env(
+        PROGRAM_VARIABLE,
+        workspace().join("target/debug/pipeline-state"),
+    );
+    step(&mut tests)?;
 
     // Databases of their own, since the server may be the user's.
     let schema = harness::fresh_name("pipeline_state_python");
@@ -148,8 +158,7 @@ fn filled(environment: &Environment, pip: &Environment, requirements: &Path) -> 
     install.args(["-m", "pip", "--python"]).arg(&home);
     install.args(PIP_INSTALL);
     // All of them are listed, and of the tap one is newer than it says that it wants.
-    install.args(["--no-deps", "--only-binary", ":all:"]);
-    install.args(["--require-hashes", "-r"]);
+    install.args(["--no-deps", "--require-hashes", "-r"]);
     step(install.arg(requirements))?;
     fs::write(&done, wanted).map_err(|error| format!("{}: {error}", done.display()))
 }
