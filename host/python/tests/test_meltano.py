@@ -259,6 +259,27 @@ def test_each_command_of_meltano_state(project: Project, place: Place, tmp_path:
     assert json.loads(state("export")) == json.loads(exported)
 
 
+def test_a_command_under_lock_run_writes_under_its_lease(project: Project, place: Place) -> None:
+    program = os.environ["PIPELINE_STATE_TEST_PROGRAM"]
+    environment = {**project.environment, "PIPELINE_STATE_URI": place.uri}
+    meltano = [str(Path(sys.executable).with_name("meltano")), "state", "set", "--force", ID, json.dumps(bookmark(1))]
+    # Were the lease not its own too, it would wait for itself.
+    done = subprocess.run(
+        [program, "lock", "run", "--setting", f"schema={place.schema}", ID, "--", *meltano],
+        cwd=project.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=25,
+    )
+    assert done.returncode == 0, done.stderr
+    stored = PythonBackend(place).get(ID)
+    assert stored is not None
+    assert reached(stored[0]) == hour(1)
+    assert place.store().holders() == []
+
+
 def test_what_is_wrong_is_told_in_a_line(project: Project) -> None:
     told = project.meltano("state", "list", fails=True, MELTANO_STATE_BACKEND_URI="clickhouse://u:sekret@127.0.0.1:1/d")
     assert "nothing listens at http://127.0.0.1:1; check the host and the port" in told
