@@ -46,6 +46,8 @@ pub(crate) enum Content {
     },
     /// See `sql::head_by_hash`.
     Hashes { partial: i64, completed: i64 },
+    /// What can't be a state, and the words for that.
+    Corrupt(String),
 }
 
 /// Which table it is.
@@ -173,7 +175,7 @@ impl<'a> Answer<'a> {
     }
 
     fn state_document(&self, id: &str, name: &str) -> Result<Option<String>, Error> {
-        document(id, self.text(name)?)
+        document(id, self.text(name)?).map_err(Error::Corrupt)
     }
 
     fn state(&self, id: &str) -> Result<Row, Error> {
@@ -251,15 +253,23 @@ pub(crate) fn states(body: &[u8], ending: Ending) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
+/// What is stored, also where it can't be a state: a set replaces it all the same.
+fn content(id: &str, partial: Option<&str>, completed: Option<&str>) -> Content {
+    match (document(id, partial), document(id, completed)) {
+        (Ok(partial), Ok(completed)) => Content::Documents { partial, completed },
+        (Err(why), _) | (_, Err(why)) => Content::Corrupt(why),
+    }
+}
+
 /// NULL and empty text are an empty document, as the Python backend reads them.
-fn document(id: &str, text: Option<&str>) -> Result<Option<String>, Error> {
+fn document(id: &str, text: Option<&str>) -> Result<Option<String>, String> {
     match text {
         None | Some("") => Ok(None),
         Some(text) if is_plausible(text) => Ok(Some(text.to_owned())),
-        Some(_) => Err(Error::Corrupt(format!(
+        Some(_) => Err(format!(
             "what is stored for `{}` is not a JSON object; set the state anew, or look at the table",
             one_line(id)
-        ))),
+        )),
     }
 }
 
@@ -284,10 +294,11 @@ pub(crate) fn head(id: &str, response: &Response) -> Result<Option<Stored>, Erro
             partial: answer.integer("partial_hash")?,
             completed: answer.integer("completed_hash")?,
         },
-        false => Content::Documents {
-            partial: answer.state_document(id, "partial_state")?,
-            completed: answer.state_document(id, "completed_state")?,
-        },
+        false => content(
+            id,
+            answer.text("partial_state")?,
+            answer.text("completed_state")?,
+        ),
     };
     Ok(Some(Stored {
         content,

@@ -25,16 +25,17 @@ impl Documents {
     }
 
     /// What is stored, where it was read whole.
-    pub(crate) fn of(content: &Content) -> Self {
+    pub(crate) fn of(content: &Content) -> Result<Self, Error> {
         match content {
-            Content::Documents { partial, completed } => Self {
+            Content::Documents { partial, completed } => Ok(Self {
                 partial: partial.clone(),
                 completed: completed.clone(),
-            },
-            Content::Hashes { .. } => Self {
+            }),
+            Content::Hashes { .. } => Ok(Self {
                 partial: None,
                 completed: None,
-            },
+            }),
+            Content::Corrupt(why) => Err(Error::Corrupt(why.clone())),
         }
     }
 
@@ -64,7 +65,7 @@ impl Documents {
                 let hash = |document: &Option<String>| hash(document.as_deref().unwrap_or(""), key);
                 *partial == hash(&self.partial) && *completed == hash(&self.completed)
             }
-            (Content::Hashes { .. }, None) => false,
+            (Content::Hashes { .. }, None) | (Content::Corrupt(_), _) => false,
         }
     }
 }

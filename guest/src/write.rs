@@ -158,7 +158,7 @@ impl<O: Outside> Client<'_, O> {
                     return Ok(Some(Change::Keep(stored.version)));
                 }
                 if empties {
-                    refuse_to_empty(&Documents::of(&stored.content))?;
+                    refuse_to_empty(&Documents::of(&stored.content)?)?;
                 }
             }
             Ok(Some(Change::Put(state.clone())))
@@ -184,7 +184,7 @@ impl<O: Outside> Client<'_, O> {
             let Some(stored) = stored else {
                 return Ok(Some(Change::Put(new.clone())));
             };
-            let old = Documents::of(&stored.content);
+            let old = Documents::of(&stored.content)?;
             let updated = match &new.completed {
                 Some(_) => new.clone(),
                 None => Documents {

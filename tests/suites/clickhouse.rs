@@ -293,6 +293,16 @@ async fn text_that_is_no_object_is_corrupt_and_names_the_state() {
         place.backend.get_ids("*", None, 10).await.unwrap().ids,
         [id("bad")]
     );
+    let update = place.backend.update(&id("bad"), partial("{\"a\":1}")).await;
+    assert!(matches!(update, Err(Error::Corrupt(_))), "{update:?}");
+    // What the error says to do.
+    place
+        .backend
+        .set(&id("bad"), completed("{\"a\":1}"))
+        .await
+        .unwrap();
+    let entry = place.backend.get(&id("bad")).await.unwrap().unwrap();
+    assert_eq!(entry.state, completed("{\"a\":1}"));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod clickhouse;
 mod components;
+mod conformance;
 mod demo;
 mod node;
 mod python;
@@ -57,6 +58,8 @@ enum Task {
         #[arg(long)]
         bench: bool,
     },
+    /// Run the conformance suite through every host, and put its table into README.md
+    Conformance,
     /// Run every check: formatting, lints, tests, documentation
     Test {
         /// Formatting and tests alone
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Task::Smoke => setup::for_smoke().and_then(|()| test::smoke()),
         Task::Node { bench } => setup::for_node().and_then(|()| node::node(bench)),
         Task::Python { bench } => setup::setup().and_then(|()| python::python(bench)),
+        Task::Conformance => setup::for_node().and_then(|()| conformance::conformance()),
         Task::Test { quick, args } => setup::for_tests()
             .and_then(|()| setup::for_node())
             .and_then(|()| test::test(quick, &args)),

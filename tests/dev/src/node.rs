@@ -12,10 +12,8 @@ const COMPONENT_VARIABLE: &str = "PIPELINE_STATE_COMPONENT";
 const HOSTILE_VARIABLE: &str = "PIPELINE_STATE_TEST_HOSTILE";
 
 pub(crate) fn node(bench: bool) -> Result<(), String> {
-    let plugin = components::plugin()?;
+    build()?;
     let hostile = components::hostile()?;
-    step(&mut npm(&["ci", "--no-audit", "--no-fund"]))?;
-    step(npm(&["run", "build"]).env(COMPONENT_VARIABLE, plugin))?;
 
     let server = ClickHouse::start().map_err(|error| error.to_string())?;
     let given = url(&server);
@@ -42,6 +40,13 @@ pub(crate) fn node(bench: bool) -> Result<(), String> {
         .query(&format!("DROP DATABASE IF EXISTS {schema}"))
         .map_err(|error| error.to_string())?;
     done
+}
+
+/// The package alone.
+pub(crate) fn build() -> Result<(), String> {
+    let plugin = components::plugin()?;
+    step(&mut npm(&["ci", "--no-audit", "--no-fund"]))?;
+    step(npm(&["run", "build"]).env(COMPONENT_VARIABLE, plugin))
 }
 
 /// As [`GIVEN_VARIABLE`] wants it.

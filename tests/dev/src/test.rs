@@ -1,9 +1,8 @@
 //! `cargo dev test`: every check that a change must pass; `cargo dev smoke`: a part of it; `cargo dev test-long`: what takes too long for
 //! that.
 
-use crate::node;
-use crate::python;
 use crate::run::{cargo, step};
+use crate::{conformance, node, python};
 
 pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
     step(&mut cargo(&["fmt", "--all", "--check"]))?;
@@ -24,6 +23,7 @@ pub(crate) fn test(quick: bool, args: &[String]) -> Result<(), String> {
     if args.is_empty() {
         node::node(false)?;
         python::python(false)?;
+        conformance::check()?;
     }
     if !quick {
         let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
