@@ -1,16 +1,38 @@
 //! Cases and hosts as data, and how a case is run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use harness::{Behaviour, ClickHouse, Hostile, fresh_name, workspace};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::driver::Driver;
 use crate::pattern::{Kept, differs, filled};
+
+/// The operations and their arguments. What is neither that nor the runner's was misspelled, and would be passed over.
+const OPERATIONS: [(&str, &[&str]); 18] = [
+    ("acquire", &["id", "ttl_ms", "owner"]),
+    ("break_lease", &["id", "token"]),
+    ("check", &[]),
+    ("clear", &[]),
+    ("delete", &["id", "expect", "lease"]),
+    ("describe", &[]),
+    ("get", &["id"]),
+    ("get_ids", &["pattern", "after", "limit"]),
+    ("get_page", &["pattern", "after", "limit"]),
+    ("inspect", &["pattern", "after", "limit"]),
+    ("migrate", &[]),
+    ("release", &["id", "token"]),
+    ("renew", &["id", "token", "ttl_ms"]),
+    ("set", &["id", "state", "expect", "lease"]),
+    ("set_many", &["states"]),
+    ("sql", &["sql"]),
+    ("update", &["id", "state", "lease"]),
+    ("versions", &["id", "before", "limit"]),
+];
 
 /// What one behaviour is, as calls and what they answer.
 #[derive(Deserialize)]
@@ -44,14 +66,20 @@ struct Step {
     op: String,
     #[serde(default)]
     target: Target,
-    /// What it must succeed with.
+    /// What it must succeed with; null is something too.
+    #[serde(default, deserialize_with = "there")]
     ok: Option<Value>,
     /// What it must fail with.
+    #[serde(default, deserialize_with = "there")]
     error: Option<Value>,
     /// The name under which what it answers is kept for later steps.
     keep: Option<String>,
     #[serde(flatten)]
     arguments: Map<String, Value>,
+}
+
+fn there<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 /// A host and its driver.
@@ -114,6 +142,20 @@ pub(crate) fn read<T: DeserializeOwned>(file: &str) -> Result<T, String> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// All cases, or what is wrong with one of them.
+pub(crate) fn cases() -> Result<Vec<Case>, String> {
+    let cases: Vec<Case> = read("cases.json")?;
+    let mut names = BTreeSet::new();
+    for case in &cases {
+        let step = |step: &Step| step.check().map_err(|why| format!("{}: {why}", case.name));
+        case.steps.iter().try_for_each(step)?;
+        if !names.insert(&case.name) {
+            return Err(format!("two cases are called {}", case.name));
+        }
+    }
+    Ok(cases)
+}
+
 impl Case {
     /// Runs it in a database of its own. The error says which step went wrong, and how.
     pub(crate) fn run(&self, world: &World, driver: &mut Driver) -> Result<(), String> {
@@ -132,6 +174,19 @@ impl Case {
 }
 
 impl Step {
+    fn check(&self) -> Result<(), String> {
+        let known = OPERATIONS.iter().find(|(op, _)| *op == self.op);
+        let (op, arguments) = known.ok_or_else(|| format!("there is no operation {}", self.op))?;
+        if self.ok.is_some() && self.error.is_some() {
+            return Err(format!("{op} has both `ok` and `error`"));
+        }
+        let unknown = self
+            .arguments
+            .keys()
+            .find(|name| !arguments.contains(&name.as_str()));
+        unknown.map_or(Ok(()), |name| Err(format!("{op} has no argument {name}")))
+    }
+
     fn run(
         &self,
         base: &Target,
@@ -150,17 +205,11 @@ impl Step {
             }
             _ => return Err("arguments are members of the step".to_owned()),
         };
-        let (expected, member) = match (&self.ok, &self.error) {
-            (Some(ok), None) => (ok, "ok"),
-            (None, Some(error)) => (error, "error"),
-            (None, None) => (&Value::Object(Map::new()), "ok"),
-            (Some(_), Some(_)) => return Err("it has both `ok` and `error`".to_owned()),
-        };
-        let Some(found) = answer.get(member) else {
-            return Err(format!("no `{member}`: {}", short(&answer)));
-        };
-        // A step that says nothing of its answer must succeed, whatever it says.
-        if (self.ok.is_some() || self.error.is_some())
+        let member = if self.error.is_some() { "error" } else { "ok" };
+        let found = answer.get(member);
+        let found = found.ok_or_else(|| format!("no `{member}`: {}", short(&answer)))?;
+        // A step that says nothing of its answer must succeed, whatever that is.
+        if let Some(expected) = self.error.as_ref().or(self.ok.as_ref())
             && let Some(why) = differs(expected, found, kept)?
         {
             return Err(format!("{why}, in {}", short(found)));
@@ -218,4 +267,43 @@ pub(crate) fn command(host: &Host) -> Result<std::process::Command, String> {
     };
     command.args(arguments).current_dir(root);
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(text: &str) -> Step {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_step_that_expects_null_expects_something() {
+        assert_eq!(step(r#"{"op": "get", "ok": null}"#).ok, Some(Value::Null));
+        assert_eq!(step(r#"{"op": "get"}"#).ok, None);
+    }
+
+    #[test]
+    fn what_is_misspelled_is_told() {
+        for bad in [
+            r#"{"op": "gett"}"#,
+            r#"{"op": "get", "id": "a", "eror": {}}"#,
+            r#"{"op": "get", "id": "a", "ok": 1, "error": {}}"#,
+        ] {
+            assert!(step(bad).check().is_err(), "{bad}");
+        }
+        assert_eq!(
+            step(r#"{"op": "get", "id": "a", "ok": null, "keep": "x"}"#).check(),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn the_cases_are_whole_and_the_hosts_that_they_except_exist() {
+        let cases = cases().unwrap();
+        let hosts: Vec<Host> = read("hosts.json").unwrap();
+        for name in cases.iter().flat_map(|case| case.except.keys()) {
+            assert!(hosts.iter().any(|host| host.host == *name), "{name}");
+        }
+    }
 }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    let mut cases: Vec<Case> = case::read("cases.json")?;
+    let mut cases = case::cases()?;
     let mut hosts: Vec<Host> = case::read("hosts.json")?;
     hosts.retain(|host| {
         args.host
