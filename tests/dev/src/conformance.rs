@@ -1,11 +1,12 @@
 //! `cargo dev conformance`: one suite of cases through every host.
 
 use crate::run::{cargo, step};
-use crate::{components, node};
+use crate::{components, node, python};
 
 /// Builds all hosts, runs the cases, and puts the table into the README.
 pub(crate) fn conformance() -> Result<(), String> {
     node::build()?;
+    python::build()?;
     run("--write")
 }
 

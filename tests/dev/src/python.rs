@@ -78,6 +78,11 @@ pub(crate) fn python(bench: bool) -> Result<(), String> {
     done
 }
 
+/// The package alone, in the environment of the tests.
+pub(crate) fn build() -> Result<(), String> {
+    install(&environment()?, &package(), &home().join("wheels"))
+}
+
 /// Meltano's program, which is installed for the tests.
 pub(crate) fn meltano() -> Result<PathBuf, String> {
     Ok(environment()?.bin.join("meltano"))
