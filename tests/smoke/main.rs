@@ -35,7 +35,7 @@ struct Components {
 fn components() -> &'static Components {
     static BUILT: OnceLock<Components> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let folder = workspace().join("target/smoke");
+        let folder = workspace().join("target/components/build");
         let build = |package| component_build::build(package, &folder).expect("it builds");
         let plugin = build("pipeline-state-clickhouse");
         let command = folder.join("clickhouse-command.wasm");

@@ -164,7 +164,7 @@ async fn a_folder_without_plugins_is_an_error() {
 
 #[tokio::test]
 async fn the_clickhouse_plugin_imports_outgoing_http_clocks_and_chance_and_nothing_else() {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
+    let out = harness::workspace().join("target/components/build");
     let path = component_build::build("pipeline-state-clickhouse", &out).unwrap();
     let inspection = Plugins::builder().inspect(&path).await.unwrap();
     assert_eq!(

@@ -95,7 +95,8 @@ pub fn hostile_plugin() -> PathBuf {
 }
 
 fn build(package: &str) -> PathBuf {
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugins");
+    // Where all that builds plugins does, so that what they depend on is built once.
+    let out = harness::workspace().join("target/components/build");
     component_build::build(package, &out).expect("the plugin builds")
 }
 
