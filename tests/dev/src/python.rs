@@ -11,12 +11,11 @@ use crate::run::{capture, cargo, forget_this_tool, step};
 
 /// What `requires-python` in `pyproject.toml` says.
 const OLDEST: (u32, u32) = (3, 10);
-const PIP_INSTALL: [&str; 5] = [
+const PIP_INSTALL: [&str; 4] = [
     "install",
     "--quiet",
     "--disable-pip-version-check",
     "--no-warn-script-location",
-    "--no-compile",
 ];
 /// Where the tests find a tap and a target, each in an environment of its own, as Meltano has them.
 const PLUGINS_VARIABLE: &str = "PIPELINE_STATE_TEST_PLUGINS";
