@@ -1,5 +1,9 @@
 //! `cargo dev conformance`: one suite of cases through every host.
 
+use std::process::Command;
+
+use harness::workspace;
+
 use crate::run::{cargo, step};
 use crate::{components, node, python};
 
@@ -17,25 +21,12 @@ pub(crate) fn check() -> Result<(), String> {
 
 fn run(what: &str) -> Result<(), String> {
     components::plugin()?;
-    let driver = [
-        "--locked",
-        "--package",
-        "pipeline-state",
-        "--example",
-        "driver",
-    ];
-    step(cargo(&["build"]).args(driver))?;
-    // With the driver of wasmtime.
-    step(&mut cargo(&[
-        "build",
-        "--locked",
-        "--package",
-        "conformance",
-    ]))?;
-    let runner = ["--package", "conformance", "--bin", "conformance"];
-    step(
-        cargo(&["run", "--quiet", "--locked"])
-            .args(runner)
-            .args(["--", what]),
-    )
+    // Of the whole workspace, as the tests are built: alone it would have other features, and be compiled anew.
+    let build = ["build", "--locked", "--workspace"];
+    let programs = ["conformance", "conformance-invoke"];
+    let mut build = cargo(&build);
+    build.args(programs.iter().flat_map(|program| ["--bin", program]));
+    step(build.args(["--example", "driver"]))?;
+    let runner = workspace().join("target/debug/conformance");
+    step(Command::new(runner).arg(what).current_dir(workspace()))
 }
