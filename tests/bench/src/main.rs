@@ -46,19 +46,19 @@ fn main() -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let plugins = runtime.block_on(start::load(&mut report, scale))?;
     let stores = Stores::new(server, plugins)?;
-    let measured = runtime
-        .block_on(measure_in_turn(&stores, &mut report, scale))
-        .and_then(|()| {
-            let runtime = Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build()?;
-            runtime.block_on(async {
-                crowd::get(&stores, &mut report, scale).await?;
-                contended::update(&stores, &mut report, scale).await?;
-                leases::contended(&stores, &mut report, scale).await
-            })
-        });
+    let in_turn = runtime.block_on(measure_in_turn(&stores, &mut report, scale));
+    let stores = stores.reconnected();
+    let measured = in_turn.and_then(|()| {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            crowd::get(&stores, &mut report, scale).await?;
+            contended::update(&stores, &mut report, scale).await?;
+            leases::contended(&stores, &mut report, scale).await
+        })
+    });
     let removed = stores.remove();
     measured.and(removed)?;
 

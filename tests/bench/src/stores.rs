@@ -32,6 +32,15 @@ impl Stores {
         })
     }
 
+    /// The same with connections of its own. Those of a runtime that is not driven any more never answer, and the native client
+    /// would wait for them for ever.
+    pub(crate) fn reconnected(self) -> Stores {
+        Stores {
+            native: Native::new(&self.server.address(), self.server.user()),
+            ..self
+        }
+    }
+
     pub(crate) fn remove(&self) -> Result<(), Failure> {
         self.server
             .query(&format!("DROP DATABASE `{}`", self.schema))?;
