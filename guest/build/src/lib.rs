@@ -9,6 +9,8 @@ mod component;
 #[cfg(feature = "compose")]
 mod compose;
 mod toolchain;
+#[cfg(feature = "compose")]
+mod wit;
 
 #[cfg(feature = "component")]
 pub use component::{Error, build, rerun_if_changed};
@@ -18,3 +20,5 @@ pub use toolchain::{
     Missing, TARGET, TOOLCHAIN_VARIABLE, Toolchain, debian, linker, linker_package, rustup,
     toolchain,
 };
+#[cfg(feature = "compose")]
+pub use wit::wit;

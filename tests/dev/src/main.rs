@@ -3,6 +3,7 @@
 mod clickhouse;
 mod components;
 mod conformance;
+mod crates;
 mod demo;
 mod node;
 mod python;
