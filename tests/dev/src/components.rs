@@ -24,13 +24,19 @@ pub(crate) fn command() -> Result<PathBuf, String> {
     )
 }
 
-fn build(packages: &[&str], file: &str) -> Result<PathBuf, String> {
+/// The contract, as one file.
+pub(crate) fn contract() -> Result<PathBuf, String> {
+    build(&["--wit"], "pipeline-state.wit.wasm")
+}
+
+/// `what` is packages, or an option.
+fn build(what: &[&str], file: &str) -> Result<PathBuf, String> {
     let path = workspace().join("target/components").join(file);
     let mut build = cargo(&["run", "--quiet", "--locked", "--package", "component-build"]);
     step(
         build
             .args(["--features", "compose", "--"])
-            .args(packages)
+            .args(what)
             .arg(&path),
     )?;
     Ok(path)

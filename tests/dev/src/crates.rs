@@ -123,7 +123,7 @@ fn of_workspace(manifest: &str) -> Result<String, String> {
         _ => return Err("the manifest is not of a workspace".to_owned()),
     };
     workspace.remove("default-members");
-    let members = CRATES.map(|folder| Value::from(folder)).to_vec();
+    let members = CRATES.map(Value::from).to_vec();
     workspace.insert("members".to_owned(), Value::Array(members));
     if let Some(Value::Table(dependencies)) = workspace.get_mut("dependencies") {
         dependencies.retain(|_, dependency| {

@@ -6,6 +6,7 @@ mod conformance;
 mod crates;
 mod demo;
 mod node;
+mod package;
 mod python;
 mod run;
 mod setup;
@@ -61,6 +62,9 @@ enum Task {
     },
     /// Run the conformance suite through every host, and put its table into README.md
     Conformance,
+    /// Build everything that is given away into target/package/out (components, contract, wheel, npm package, crates, digests), and
+    /// try each as its user would
+    Package,
     /// Run every check: formatting, lints, tests, documentation
     Test {
         /// Formatting and tests alone
@@ -104,6 +108,9 @@ fn main() -> ExitCode {
         Task::Node { bench } => setup::for_node().and_then(|()| node::node(bench)),
         Task::Python { bench } => setup::setup().and_then(|()| python::python(bench)),
         Task::Conformance => setup::for_node().and_then(|()| conformance::conformance()),
+        Task::Package => setup::for_smoke()
+            .and_then(|()| setup::for_node())
+            .and_then(|()| package::package()),
         Task::Test { quick, args } => setup::for_tests()
             .and_then(|()| setup::for_node())
             .and_then(|()| test::test(quick, &args)),

@@ -1,11 +1,12 @@
 //! `cargo dev node`: the npm package, from the component to its example.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
 
 use crate::components;
-use crate::run::step;
+use crate::run::{capture, step};
 
 /// What the package's build script and its tests read.
 const COMPONENT_VARIABLE: &str = "PIPELINE_STATE_COMPONENT";
@@ -40,6 +41,18 @@ pub(crate) fn node(bench: bool) -> Result<(), String> {
         .query(&format!("DROP DATABASE IF EXISTS {schema}"))
         .map_err(|error| error.to_string())?;
     done
+}
+
+/// Builds the package and puts it as one file into `out`.
+pub(crate) fn tarball(out: &Path) -> Result<PathBuf, String> {
+    build()?;
+    let mut pack = npm(&["pack", "--silent", "--pack-destination"]);
+    let packed = capture(pack.arg(out))?;
+    // It prints the file's name.
+    match (packed.code, packed.stdout.trim()) {
+        (Some(0), name) if !name.is_empty() => Ok(out.join(name)),
+        _ => Err(format!("npm pack: {}", packed.stderr)),
+    }
 }
 
 /// The package alone.

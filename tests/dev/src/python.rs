@@ -167,24 +167,56 @@ fn filled(environment: &Environment, pip: &Environment, requirements: &Path) -> 
     fs::write(&done, wanted).map_err(|error| format!("{}: {error}", done.display()))
 }
 
+/// Builds the wheel that is given away into `out`.
+pub(crate) fn wheel(out: &Path) -> Result<PathBuf, String> {
+    // By way of a folder that holds nothing else.
+    let built = built(
+        &environment()?,
+        &package(),
+        &home().join("release"),
+        "release",
+    )?;
+    let name = built.file_name().unwrap_or(built.as_os_str());
+    let to = out.join(name);
+    fs::copy(&built, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+    Ok(to)
+}
+
 /// Builds the wheel as everybody else would, only without optimizing, so that it shares what is built already.
 fn install(environment: &Environment, package: &Path, wheels: &Path) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
-    if wheels.exists() {
-        fs::remove_dir_all(wheels).map_err(failed)?;
-    }
-    let mut maturin = environment.program("maturin");
-    maturin.args(["build", "--quiet", "--profile", "dev", "--locked", "--out"]);
-    forget_this_tool(&mut maturin);
-    step(maturin.arg(wheels).current_dir(package))?;
-    let built = fs::read_dir(wheels).map_err(failed)?.next();
-    let wheel = built
-        .ok_or_else(|| format!("{}: there is no wheel", wheels.display()))?
-        .map_err(failed)?
-        .path();
+    let wheel = built(environment, package, wheels, "dev")?;
     // Its dependencies are among the requirements.
     let mut pip = environment.program("python");
     pip.args(["-m", "pip"]).args(PIP_INSTALL);
     pip.args(["--no-deps", "--no-index", "--force-reinstall"]);
     step(pip.arg(wheel))
+}
+
+/// Builds the wheel in a profile of cargo's, as the only file of `wheels`.
+fn built(
+    environment: &Environment,
+    package: &Path,
+    wheels: &Path,
+    profile: &str,
+) -> Result<PathBuf, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
+    if wheels.exists() {
+        fs::remove_dir_all(wheels).map_err(failed)?;
+    }
+    let mut maturin = environment.program("maturin");
+    maturin.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--profile",
+        profile,
+        "--out",
+    ]);
+    forget_this_tool(&mut maturin);
+    step(maturin.arg(wheels).current_dir(package))?;
+    let built = fs::read_dir(wheels).map_err(failed)?.next();
+    let wheel = built
+        .ok_or_else(|| format!("{}: there is no wheel", wheels.display()))?
+        .map_err(failed)?;
+    Ok(wheel.path())
 }
