@@ -7,6 +7,7 @@ use std::process::Command;
 
 use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
 
+use crate::crates::{LICENSES, copy};
 use crate::run::{capture, cargo, forget_this_tool, step};
 
 /// What `requires-python` in `pyproject.toml` says.
@@ -169,16 +170,17 @@ fn filled(environment: &Environment, pip: &Environment, requirements: &Path) -> 
 
 /// Builds the wheel that is given away into `out`.
 pub(crate) fn wheel(out: &Path) -> Result<PathBuf, String> {
+    let package = package();
+    // It carries them, and maturin looks for them here alone.
+    for license in LICENSES {
+        copy(&workspace().join(license), &package.join(license))?;
+    }
     // By way of a folder that holds nothing else.
-    let built = built(
-        &environment()?,
-        &package(),
-        &home().join("release"),
-        "release",
-    )?;
+    let wheels = home().join("release");
+    let built = built(&environment()?, &package, &wheels, "release")?;
     let name = built.file_name().unwrap_or(built.as_os_str());
     let to = out.join(name);
-    fs::copy(&built, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+    copy(&built, &to)?;
     Ok(to)
 }
 
