@@ -16,7 +16,8 @@ use crate::run::{cargo, step};
 /// The crates, each after what it depends on.
 const CRATES: [&str; 2] = ["guest/secret", "host"];
 /// What a crate needs of the workspace only, with its tests and its build script.
-const OF_THE_WORKSPACE: [&str; 3] = ["build-dependencies", "dev-dependencies", "test"];
+const OF_THE_WORKSPACE: [&str; 4] = ["build-dependencies", "dev-dependencies", "example", "test"];
+/// What everything that is given away carries.
 pub(crate) const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 /// The packaged host's build script: the plugin is there already.
 const BUILD_SCRIPT: &str = r#"//! Says where the plugin is that the library embeds.
