@@ -171,7 +171,7 @@ STEPS = [
 ]
 
 
-def test_each_command_side_by_side_on_the_same_tables(clickhouse: Project) -> None:
+def test_each_command_side_by_side_on_the_same_tables(clickhouse: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     (clickhouse.folder / "two.json").write_text(TWO)
 
     def run(prefix: str, step: Step) -> Done:
@@ -197,6 +197,16 @@ def test_each_command_side_by_side_on_the_same_tables(clickhouse: Project) -> No
     assert json.loads(clickhouse.program("get", "--merged", "m:a").out) == json.loads(BOTH)
     pretty = clickhouse.meltano("get", "--format", "pretty", "p:b").out
     assert clickhouse.program("get", "--merged", "--format", "pretty", "m:b").out == pretty
+
+    # Each opens what it shows with `get` in an editor.
+    editor = clickhouse.folder / "editor"
+    editor.write_text("""#!/bin/sh\nsed -i 's/"b": *2/"b":3/' "$1"\n""")
+    editor.chmod(0o700)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(editor))
+    assert clickhouse.meltano("edit", "--force", "m:b") == clickhouse.program("edit", "--force", "p:b") == DONE
+    states = clickhouse.exported("program")
+    assert states["m:b"] == states["p:b"] == {"completed": json.loads(TWO.replace("2", "3")), "partial": {}}
 
     assert clickhouse.meltano("clear", "--all") == ask("This will clear state for the job(s).")
     assert clickhouse.program("clear", "--all") == Done(2, "")

@@ -26,6 +26,9 @@ pub(super) struct EditArgs {
     /// Take also what has no `singer_state` at the top of a document, which Meltano would not read
     #[arg(long)]
     no_validate: bool,
+    /// Without effect: as `meltano state edit` has it, which asks before it opens the editor
+    #[arg(long = "force")]
+    _force: bool,
     #[command(flatten)]
     pub(super) lease: LeaseArgs,
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
 
 use crate::crates::{LICENSES, copy};
-use crate::run::{capture, cargo, forget_this_tool, step};
+use crate::run::{build as build_programs, capture, forget_this_tool, step};
 
 /// What `requires-python` in `pyproject.toml` says.
 const OLDEST: (u32, u32) = (3, 10);
@@ -35,7 +35,7 @@ pub(crate) fn python(bench: bool) -> Result<(), String> {
         let requirements = package.join(format!("tests/meltano/{plugin}.txt"));
         filled(&other, &env, &requirements)?;
     }
-    step(&mut cargo(&["build", "--locked"]))?;
+    build_programs(&["pipeline-state"])?;
     install(&env, &package, &home.join("wheels"))?;
 
     let run = |program: &str, args: &[&str]| {

@@ -22,6 +22,14 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     cargo
 }
 
+/// Builds programs of the workspace as `cargo test` builds them. One package alone has other features, or it has them without the
+/// development dependencies, which an example asks for: then the WebAssembly engine is compiled once more.
+pub(crate) fn build(programs: &[&str]) -> Result<(), String> {
+    let mut build = cargo(&["build", "--locked", "--workspace", "--example", "driver"]);
+    build.args(programs.iter().flat_map(|program| ["--bin", program]));
+    step(&mut build)
+}
+
 /// `cargo run` describes this tool to it in variables that build scripts of others watch (ring's, for one): with them, each
 /// change between `cargo dev` and a plain cargo would build those crates again.
 pub(crate) fn forget_this_tool(command: &mut Command) {
