@@ -1,5 +1,7 @@
 //! What each command does.
 
+use std::collections::HashMap;
+
 use serde_json::json;
 
 use crate::args::{Command, Source, Which, Write};
@@ -82,12 +84,13 @@ impl Store {
     }
 
     fn list_states(&self, pattern: &str, output: &Output) -> Result<(), End> {
-        let leases = self.leases(pattern)?;
+        let leases = self.leases(pattern)?.into_iter();
+        let holders: HashMap<_, _> = leases.map(|lease| (lease.id, lease.owner)).collect();
         let mut after = None;
         loop {
             let page = store::get_page(&self.target, pattern, after.as_deref(), PAGE_OF_STATES)?;
             for entry in page.entries {
-                let holder = leases.iter().find(|lease| lease.id == entry.id);
+                let holder = holders.get(&entry.id);
                 let state = Documents::from(entry.state);
                 let (time, bytes, kind) = (utc(entry.updated_at_ms), state.bytes(), state.kind());
                 output.line(&match output.json {
@@ -97,14 +100,14 @@ impl Store {
                         "bytes": bytes,
                         "version": entry.version.to_string(),
                         "state": kind,
-                        "holder": holder.map(|lease| &lease.owner),
+                        "holder": holder,
                     })
                     .to_string(),
                     false => format!(
                         "{}\t{time}\t{bytes}\t{}\t{kind}\t{}",
                         entry.id,
                         entry.version,
-                        holder.map_or(String::from("-"), |lease| plain(&lease.owner)),
+                        holder.map_or(String::from("-"), |owner| plain(owner)),
                     ),
                 })?;
             }
