@@ -21,6 +21,7 @@ from meltano.core.state_store.base import (
 from conftest import Place
 from meltano_state_backend_pipeline_state import manager as module
 from meltano_state_backend_pipeline_state.manager import PipelineStateManager, StateBackendError
+from meltano_state_backend_pipeline_state.settings import NAMES
 from pipeline_state import PipelineStateError, Plugins, UnavailableError
 
 ID = "dev:tap-a-to-target-b"
@@ -36,7 +37,7 @@ def test_meltano_finds_it_and_all_its_settings() -> None:
     registered = [point.load() for point in entry_points(group="meltano.settings")]
     ours = {setting.name: setting for setting in registered if setting.name.startswith("state_backend.clickhouse.")}
     assert [f"state_backend.clickhouse.{setting.name}" for setting in declared] == [
-        f"state_backend.clickhouse.{name}" for name in module._SETTINGS
+        f"state_backend.clickhouse.{name}" for name in NAMES
     ]
     assert set(ours) == {f"state_backend.clickhouse.{setting.name}" for setting in declared}
     kinds = {"text": "string", "integer": "integer", "boolean": "boolean"}

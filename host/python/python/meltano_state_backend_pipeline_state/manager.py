@@ -21,6 +21,7 @@ from meltano.core.state_store.base import (
     UnsupportedStateBackendURIError,
 )
 
+from meltano_state_backend_pipeline_state.settings import NAMES
 from pipeline_state import (
     LockedError,
     MissingSettingError,
@@ -39,29 +40,6 @@ if sys.version_info >= (3, 12):
     from typing import override
 else:
     from typing_extensions import override
-
-_SETTINGS = (
-    "host",
-    "port",
-    "database",
-    "user",
-    "password",
-    "secure",
-    "schema",
-    "table",
-    "cluster",
-    "engine",
-    "insert_quorum",
-    "select_sequential_consistency",
-    "connect_timeout",
-    "request_timeout",
-    "compress",
-    "skip_unchanged",
-    "refuse_empty",
-    "history",
-    "history_days",
-    "lock",
-)
 
 _LONGEST_WAIT = 30.0
 """How many seconds to wait for a lock that somebody else holds: as long as the Python backend does."""
@@ -95,7 +73,7 @@ class PipelineStateManager(StateStoreManager):
         known are passed over: Meltano hands on all of `state_backend`.
         """
         super().__init__()
-        given = {name: settings.get(name) for name in _SETTINGS}
+        given = {name: settings.get(name) for name in NAMES}
         self._lease_seconds = min(max(float(lock_timeout_seconds or 10), _SHORTEST_LEASE), _LONGEST_LEASE)
         self._has_leases = _lock_setting(uri, given["lock"]) != "none"
         with _meltanos_errors():

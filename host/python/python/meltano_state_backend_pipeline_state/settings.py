@@ -59,3 +59,6 @@ refuse_empty = _setting("refuse_empty", _BOOLEAN, "Refuse Empty", "A write that 
 history = _setting("history", _BOOLEAN, "History", "New tables keep the history of states, in <table>_history")
 history_days = _setting("history_days", _INTEGER, "History Days", "Days of history; 30 where none are given")
 lock = _setting("lock", _TEXT, "Lock", "How locks are kept: `table` where nothing is given, `keeper` or `none`")
+
+NAMES = tuple(name for name, value in list(globals().items()) if isinstance(value, SettingDefinition))
+"""All of them, by the names under which Meltano hands them on."""
