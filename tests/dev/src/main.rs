@@ -9,6 +9,7 @@ mod node;
 mod package;
 mod python;
 mod run;
+mod server;
 mod setup;
 mod test;
 

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{ClickHouse, workspace};
+use harness::workspace;
 
 use crate::components;
 use crate::crates::{self, copy};
 use crate::node;
 use crate::python;
 use crate::run::{capture, step};
+use crate::server::Server;
 
 const SUMS: &str = "SHA256SUMS";
 /// What each of them is asked to keep.
@@ -34,23 +35,15 @@ pub(crate) fn package() -> Result<(), String> {
     let wheel = python::wheel(&out)?;
     sums(&out)?;
 
-    let server = ClickHouse::start().map_err(|error| error.to_string())?;
-    // A database of its own, since the server may be the user's.
-    let schema = harness::fresh_name("pipeline_state_package");
-    let trial = Trial {
-        home: home.join("trial"),
-        uri: server.uri("default"),
-        schema: schema.clone(),
-    };
-    let done = emptied(&trial.home)
-        .and_then(|()| trial.program(&crates.program, &plugin))
-        .and_then(|()| trial.command(&command))
-        .and_then(|()| trial.tarball(&tarball))
-        .and_then(|()| trial.wheel(&wheel));
-    server
-        .query(&format!("DROP DATABASE IF EXISTS {schema}"))
-        .map_err(|error| error.to_string())?;
-    done?;
+    Server::with("pipeline_state_package", |server| {
+        let home = home.join("trial");
+        emptied(&home)?;
+        let trial = Trial { home, server };
+        trial.program(&crates.program, &plugin)?;
+        trial.command(&command)?;
+        trial.tarball(&tarball)?;
+        trial.wheel(&wheel)
+    })?;
 
     step(
         Command::new("sha256sum")
@@ -98,20 +91,22 @@ fn sums(folder: &Path) -> Result<(), String> {
 }
 
 /// What somebody would do who has these files, and nothing of this workspace.
-struct Trial {
+struct Trial<'a> {
     home: PathBuf,
-    uri: String,
-    schema: String,
+    server: &'a Server,
 }
 
-impl Trial {
+impl Trial<'_> {
     /// The packaged crate's program, with the plugin inside, and with the one that is a file.
     fn program(&self, program: &Path, plugin: &Path) -> Result<(), String> {
         step(Command::new(program).args(["plugins", "list"]))?;
         let inspect = ["plugins", "inspect"];
         step(Command::new(program).args(inspect).arg(plugin))?;
-        step(self.told(Command::new(program).args(["set", ID, STATE])))?;
-        self.prints_the_state(self.told(Command::new(program).args(["get", ID])))
+        step(
+            self.server
+                .told(Command::new(program).args(["set", ID, STATE])),
+        )?;
+        self.prints_the_state(self.server.told(Command::new(program).args(["get", ID])))
     }
 
     /// It finds what the program has set.
@@ -121,7 +116,7 @@ impl Trial {
         run.args(["run", "-S", "http", "--env", "PIPELINE_STATE_URI"]);
         run.args(["--env", "PIPELINE_STATE_CLICKHOUSE_SCHEMA"]);
         run.arg(command).args(["get", ID]);
-        self.prints_the_state(self.told(&mut run))
+        self.prints_the_state(self.server.told(&mut run))
     }
 
     /// In a project that has nothing else.
@@ -144,7 +139,10 @@ impl Trial {
             .args(["install", "--no-audit", "--no-fund"])
             .arg(tarball);
         step(install.current_dir(&project))?;
-        step(self.told(Command::new("node").arg(script).current_dir(&project)))
+        step(
+            self.server
+                .told(Command::new("node").arg(script).current_dir(&project)),
+        )
     }
 
     /// In an environment that has nothing else: Meltano comes as the wheel asks for it.
@@ -155,16 +153,9 @@ impl Trial {
         step(install.args(["install", "--quiet"]).arg(wheel))?;
         let script = workspace().join("host/python/examples/bookmarks.py");
         let mut python = Command::new(env.join("bin/python"));
-        step(self.told(python.arg(script)))?;
+        step(self.server.told(python.arg(script)))?;
         // Meltano knows it too.
         step(Command::new(env.join("bin/meltano")).arg("--version"))
-    }
-
-    /// Tells a program where the store is.
-    fn told<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command
-            .env("PIPELINE_STATE_URI", &self.uri)
-            .env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", &self.schema)
     }
 
     fn prints_the_state(&self, command: &mut Command) -> Result<(), String> {

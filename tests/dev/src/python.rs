@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{ClickHouse, GIVEN_VARIABLE, workspace};
+use harness::{GIVEN_VARIABLE, workspace};
 
 use crate::crates::{LICENSES, copy};
 use crate::run::{build as build_programs, capture, forget_this_tool, step};
+use crate::server::Server;
 
 /// What `requires-python` in `pyproject.toml` says.
 const OLDEST: (u32, u32) = (3, 10);
@@ -48,34 +49,20 @@ pub(crate) fn python(bench: bool) -> Result<(), String> {
     step(&mut run("mypy", &[]))?;
     step(&mut run("stubtest", &["pipeline_state._native"]))?;
 
-    let server = ClickHouse::start().map_err(|error| error.to_string())?;
-    let given = server.uri("").replacen("clickhouse://", "http://", 1);
-    let mut tests = run("pytest", &["--quiet", "--numprocesses", "auto"]);
-    tests.env(GIVEN_VARIABLE, given.trim_end_matches('/'));
-    tests.env(PLUGINS_VARIABLE, home.join("plugins"));
-    tests.env(
-        PROGRAM_VARIABLE,
-        workspace().join("target/debug/pipeline-state"),
-    );
-    step(&mut tests)?;
-
-    // Databases of their own, since the server may be the user's.
-    let schema = harness::fresh_name("pipeline_state_python");
-    let script = |script: &str| {
-        step(
-            run("python", &[script])
-                .env("PIPELINE_STATE_URI", server.uri("default"))
-                .env("PIPELINE_STATE_CLICKHOUSE_SCHEMA", &schema),
-        )
-    };
-    let done = script("examples/bookmarks.py").and_then(|()| match bench {
-        true => script("bench.py"),
-        false => Ok(()),
-    });
-    server
-        .query(&format!("DROP DATABASE IF EXISTS {schema}"))
-        .map_err(|error| error.to_string())?;
-    done
+    Server::with("pipeline_state_python", |server| {
+        let mut tests = run("pytest", &["--quiet", "--numprocesses", "auto"]);
+        tests.env(GIVEN_VARIABLE, server.given());
+        tests.env(PLUGINS_VARIABLE, home.join("plugins"));
+        tests.env(
+            PROGRAM_VARIABLE,
+            workspace().join("target/debug/pipeline-state"),
+        );
+        step(&mut tests)?;
+        let scripts = ["examples/bookmarks.py"]
+            .into_iter()
+            .chain(bench.then_some("bench.py"));
+        server.run(scripts.map(|script| run("python", &[script])))
+    })
 }
 
 /// The package alone, in the environment of the tests.
